@@ -1,0 +1,177 @@
+# Copyright The CAPLV Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+
+# Where tools, guest images and everything else that is worth keeping between builds are cached.
+export CAPLV_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caplv
+
+# Stamped into the manager; empty without a release tag, and the manager then calls itself a development build.
+VERSION        ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null)
+LDFLAGS        ?= -s -w $(if $(VERSION),-X github.com/caplv/caplv/operator/version.version=$(VERSION))
+IMG            ?= localhost/caplv:dev
+CONTAINER_TOOL ?= podman
+FUZZTIME       ?= 10s
+BENCHTIME      ?= 1s
+PKG            ?= ./...
+
+TOOLS       := controller-gen golangci-lint kustomize kubectl etcd kube-apiserver capi-core
+TOOL_INPUTS := hack/tools/build.sh $(wildcard hack/tools/*/go.mod hack/tools/*/go.sum)
+CRDS        := operator/config/crd
+RBAC        := operator/config/rbac
+WEBHOOKS    := operator/config/webhook
+
+##@ General
+
+.PHONY: help
+help: ## List the targets.
+	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET [VARIABLE=value …]" } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-zA-Z0-9_-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+##@ Development
+
+.PHONY: build
+build: ## Build the manager: bin/manager.
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/manager ./cmd/manager
+
+.PHONY: generate
+generate: bin/controller-gen ## Generate the API types' DeepCopy methods.
+	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: bin/controller-gen ## Generate CRDs, the manager's ClusterRole and webhook configurations from markers.
+	bin/controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:artifacts:config=$(CRDS)/bases
+	bin/controller-gen rbac:roleName=manager-role webhook paths=./operator/... \
+	  output:rbac:artifacts:config=$(RBAC) output:webhook:artifacts:config=$(WEBHOOKS)
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## Format the Go code and sort its imports.
+	bin/golangci-lint fmt
+
+.PHONY: tidy
+tidy: ## Tidy go.mod and go.sum.
+	go mod tidy
+
+##@ Checks
+
+.PHONY: vet
+vet: ## Run go vet.
+	go vet ./...
+
+.PHONY: lint
+lint: bin/golangci-lint lint-shell ## Run golangci-lint, and lint-shell.
+	bin/golangci-lint run
+
+.PHONY: lint-shell
+lint-shell: ## Check the syntax of shell scripts, and shellcheck them where it is installed.
+	hack/lint-shell.sh
+
+.PHONY: verify
+verify: verify-generated verify-tidy verify-fmt ## Check that generated files, go.mod and formatting are up to date.
+
+.PHONY: verify-generated
+verify-generated: bin/controller-gen
+	hack/verify-generated.sh
+
+.PHONY: verify-tidy
+verify-tidy:
+	go mod tidy -diff
+
+.PHONY: verify-fmt
+verify-fmt: bin/golangci-lint
+	bin/golangci-lint fmt --diff
+
+##@ Tests
+
+.PHONY: test
+test: bench-tools guest-image ## Run every test: unit, envtest, bench, end-to-end, demo; the summary comes last.
+	hack/test.sh unit bench e2e demo
+
+.PHONY: test-unit
+test-unit: bench-tools ## Run unit and envtest tests; needs no root.
+	hack/test.sh unit
+
+.PHONY: test-race
+test-race: bench-tools ## Run unit and envtest tests under the race detector; needs a C compiler.
+	CGO_ENABLED=1 GOTESTFLAGS="-race $(GOTESTFLAGS)" hack/test.sh unit
+
+.PHONY: test-bench
+test-bench: bench-tools guest-image ## Run the tests of the test bench itself; needs root.
+	hack/test.sh bench
+
+.PHONY: test-e2e
+test-e2e: bench-tools guest-image ## Run the end-to-end tests on a test host with real virtual machines; needs root.
+	hack/test.sh e2e
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME.
+	FUZZTIME=$(FUZZTIME) hack/fuzz.sh
+
+.PHONY: bench
+bench: ## Run Go benchmarks of PKG, each for BENCHTIME.
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PKG)
+
+.PHONY: bench-tools
+bench-tools: $(addprefix bin/,kustomize kubectl etcd kube-apiserver capi-core) ## Build the control plane that tests run against; the first build takes long.
+
+.PHONY: guest-image
+guest-image: ## Build the test guest's image, into the cache.
+	hack/guest-image.sh
+
+##@ Demo
+
+.PHONY: demo
+demo: bench-tools guest-image ## Bring up a control plane, a test host and the operator on this machine; needs root.
+	go run -exec "$(CURDIR)/hack/as-root.sh" ./test/demo up
+
+.PHONY: demo-down
+demo-down: ## Remove what the demo brought up.
+	go run -exec "$(CURDIR)/hack/as-root.sh" ./test/demo down
+
+##@ Container image
+
+.PHONY: podman-build
+podman-build: ## Build the manager's container image IMG.
+	$(CONTAINER_TOOL) build --build-arg LDFLAGS="$(LDFLAGS)" -t $(IMG) -f Containerfile .
+
+.PHONY: podman-push
+podman-push: ## Push the container image IMG.
+	$(CONTAINER_TOOL) push $(IMG)
+
+##@ Deployment
+
+.PHONY: install
+install: bin/kustomize bin/kubectl ## Install the CRDs into the cluster of the current kubeconfig.
+	bin/kustomize build $(CRDS) | bin/kubectl apply --server-side -f -
+
+.PHONY: uninstall
+uninstall: bin/kustomize bin/kubectl ## Remove the CRDs, and with them every object of their kinds.
+	bin/kustomize build $(CRDS) | bin/kubectl delete --ignore-not-found -f -
+
+.PHONY: deploy
+deploy: bin/kustomize bin/kubectl ## Deploy CRDs, roles, webhooks and the manager with image IMG.
+	hack/render.sh "$(IMG)" | bin/kubectl apply --server-side -f -
+
+.PHONY: undeploy
+undeploy: bin/kustomize bin/kubectl ## Remove what deploy installed.
+	hack/render.sh "$(IMG)" | bin/kubectl delete --ignore-not-found -f -
+
+.PHONY: build-installer
+build-installer: bin/kustomize ## Write everything that deploy applies to out/infrastructure-components.yaml.
+	mkdir -p out
+	hack/render.sh "$(IMG)" > out/infrastructure-components.yaml
+
+##@ Housekeeping
+
+.PHONY: clean
+clean: ## Remove what was built in this directory; the cache stays.
+	rm -rf bin out
+
+# The links follow the pins: when go.mod or go.sum of a tool changes, the link points to the new build.
+$(TOOLS:%=bin/%): bin/%: $(TOOL_INPUTS)
+	@mkdir -p bin
+	@path=$$(hack/tools/build.sh $*) && ln -sfn "$$path" $@

@@ -1,0 +1,48 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+// Conditions of a LibvirtHost and their reasons.
+const (
+	// HostReadyCondition is True while the last probe found a host that can run machines.
+	HostReadyCondition = clusterv1.ReadyCondition
+
+	// HostReadyReason surfaces when the host is reachable, libvirt answers and the wanted virtType is offered.
+	HostReadyReason = "HostReady"
+	// SecretNotFoundReason surfaces when the Secret with the SSH key, or its key, does not exist.
+	SecretNotFoundReason = "SecretNotFound"
+	// InvalidPrivateKeyReason surfaces when the Secret holds no usable private key, for example an encrypted one.
+	InvalidPrivateKeyReason = "InvalidPrivateKey"
+	// InvalidURIReason surfaces when spec.uri cannot be used.
+	InvalidURIReason = "InvalidURI"
+	// UnreachableReason surfaces when no SSH connection can be made: name resolution, refusal, no route.
+	UnreachableReason = "Unreachable"
+	// TimeoutReason surfaces when the host accepts a connection or a command but does not answer in time.
+	TimeoutReason = "Timeout"
+	// UnauthorizedReason surfaces when the host refuses the SSH key for the user of the URI.
+	UnauthorizedReason = "Unauthorized"
+	// HostKeyMismatchReason surfaces when the host shows another SSH key than the pinned one.
+	HostKeyMismatchReason = "HostKeyMismatch"
+	// HostKeyNotPinnedReason surfaces when spec.hostKeyFingerprint is absent and the operator insists on it.
+	HostKeyNotPinnedReason = "HostKeyNotPinned"
+	// VirshMissingReason surfaces when the host has no virsh command.
+	VirshMissingReason = "VirshMissing"
+	// LibvirtUnavailableReason surfaces when virsh cannot talk to the libvirt daemon.
+	LibvirtUnavailableReason = "LibvirtUnavailable"
+	// VirtTypeUnsupportedReason surfaces when the hypervisor does not offer spec.virtType, for example kvm without /dev/kvm.
+	VirtTypeUnsupportedReason = "VirtTypeUnsupported"
+	// HelperUnavailableReason surfaces when the root-owned helper is missing or the account may not run it.
+	HelperUnavailableReason = "HelperUnavailable"
+	// ProbeFailedReason surfaces when the probe failed for a reason that CAPLV has no name for; the message holds it.
+	ProbeFailedReason = "ProbeFailed"
+
+	// HostKeyPinnedCondition says which SSH host key connections are verified against.
+	HostKeyPinnedCondition = "HostKeyPinned"
+	// HostKeyFromSpecReason surfaces when spec.hostKeyFingerprint is verified.
+	HostKeyFromSpecReason = "FromSpec"
+	// HostKeyRecordedReason surfaces when the key seen at first contact was recorded and is verified since.
+	HostKeyRecordedReason = "RecordedAtFirstContact"
+)
