@@ -1,0 +1,106 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command manager is the operator: it reconciles LibvirtHosts, LibvirtClusters and LibvirtMachines.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/caplv/caplv/operator/controller/cluster"
+	"github.com/caplv/caplv/operator/controller/host"
+	"github.com/caplv/caplv/operator/controller/index"
+	"github.com/caplv/caplv/operator/controller/machine"
+	"github.com/caplv/caplv/operator/hostconn"
+	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/version"
+)
+
+func main() {
+	o := &options{}
+	o.addFlags(pflag.CommandLine)
+	pflag.Parse()
+	if o.showVersion {
+		fmt.Println(version.String())
+		return
+	}
+	log, flush, err := newLogger(o.logLevel, o.logFormat)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "manager:", err)
+		os.Exit(2)
+	}
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	err = run(ctrl.SetupSignalHandler(), o)
+	if err != nil {
+		log.Error(err, "Manager ended with an error")
+	}
+	flush()
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// run starts the manager and returns when ctx ends.
+func run(ctx context.Context, o *options) error {
+	managerOptions, err := o.managerOptions()
+	if err != nil {
+		return err
+	}
+	config, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, managerOptions)
+	if err != nil {
+		return fmt.Errorf("creating the manager: %w", err)
+	}
+	conns := hostconn.NewPool(hostconn.Options{})
+	defer func() { _ = conns.Close() }()
+	if err := hostconn.Register(metrics.Registry); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	if err := setup(ctx, mgr, o, hosts.NewPool(mgr.GetAPIReader(), conns)); err != nil {
+		return err
+	}
+	mgr.GetLogger().Info("Starting manager", "version", version.String())
+	return mgr.Start(ctx)
+}
+
+// setup registers indexes, reconcilers and probes.
+func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Connector) error {
+	if err := index.Add(ctx, mgr); err != nil {
+		return fmt.Errorf("adding indexes: %w", err)
+	}
+	concurrency := controller.Options{MaxConcurrentReconciles: o.concurrency}
+	if err := (&host.Reconciler{
+		Client: mgr.GetClient(), Hosts: connector, Recorder: mgr.GetEventRecorder("libvirthost"),
+		RequireFingerprint: o.requireFingerprint, WatchFilterValue: o.watchFilter,
+	}).SetupWithManager(mgr, concurrency); err != nil {
+		return fmt.Errorf("setting up the LibvirtHost reconciler: %w", err)
+	}
+	if err := (&cluster.Reconciler{
+		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("libvirtcluster"), WatchFilterValue: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
+		return fmt.Errorf("setting up the LibvirtCluster reconciler: %w", err)
+	}
+	if err := (&machine.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector,
+		Recorder: mgr.GetEventRecorder("libvirtmachine"), WatchFilterValue: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
+		return fmt.Errorf("setting up the LibvirtMachine reconciler: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	return mgr.AddReadyzCheck("ping", healthz.Ping)
+}

@@ -1,0 +1,145 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/flags"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/version"
+)
+
+const leaderElectionID = "caplv-manager.infrastructure.cluster.x-k8s.io"
+
+// options are the flags of the manager.
+type options struct {
+	kubeconfig         string
+	kubeAPIQPS         float32
+	kubeAPIBurst       int
+	leaderElect        bool
+	leaderNamespace    string
+	concurrency        int
+	namespace          string
+	watchFilter        string
+	healthAddress      string
+	requireFingerprint bool
+	logLevel           string
+	logFormat          string
+	showVersion        bool
+	manager            flags.ManagerOptions
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Empty: the service account of the pod, or $KUBECONFIG.")
+	fs.Float32Var(&o.kubeAPIQPS, "kube-api-qps", 100, "Requests a second to the API server.")
+	fs.IntVar(&o.kubeAPIBurst, "kube-api-burst", 200, "Requests to the API server that may exceed the rate at once.")
+	fs.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader, so that only one of several managers is active.")
+	fs.StringVar(&o.leaderNamespace, "leader-elect-namespace", "", "Namespace of the leader's Lease. Empty: the pod's namespace.")
+	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 50, "Objects of one kind that are reconciled at once.")
+	fs.StringVar(&o.namespace, "namespace", "", "Namespace to watch. Empty: all namespaces.")
+	fs.StringVar(&o.watchFilter, "watch-filter", "", fmt.Sprintf("Reconcile only objects whose label %s has this value. Empty: all objects.", clusterv1.WatchLabel))
+	fs.StringVar(&o.healthAddress, "health-addr", ":9440", "Address of the health and readiness probes.")
+	fs.BoolVar(&o.requireFingerprint, "require-host-key-fingerprint", false, "Refuse LibvirtHosts without spec.hostKeyFingerprint instead of recording the first key seen.")
+	fs.StringVar(&o.logLevel, "log-level", "info", "Least severe level that is logged: debug, info, warn or error.")
+	fs.StringVar(&o.logFormat, "log-format", "json", "Format of the log: json or console.")
+	fs.BoolVar(&o.showVersion, "version", false, "Print the version and exit.")
+	flags.AddManagerOptions(fs, &o.manager)
+}
+
+// restConfig is how the API server is reached.
+func (o *options) restConfig() (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if o.kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	} else {
+		config, err = ctrl.GetConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server (--kubeconfig, pod or $KUBECONFIG): %w", err)
+	}
+	config.QPS, config.Burst = o.kubeAPIQPS, o.kubeAPIBurst
+	config.UserAgent = "caplv-manager/" + version.String()
+	return config, nil
+}
+
+func (o *options) managerOptions() (ctrl.Options, error) {
+	if o.concurrency < 1 {
+		return ctrl.Options{}, fmt.Errorf("--max-concurrent-reconciles is %d; it must be at least 1", o.concurrency)
+	}
+	tlsOptions, metricsOptions, err := flags.GetManagerOptions(o.manager)
+	if err != nil {
+		return ctrl.Options{}, err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return ctrl.Options{}, err
+		}
+	}
+	resync := 10 * time.Hour
+	managed := ctrl.Options{
+		Scheme:                        scheme,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       o.leaderNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress:        o.healthAddress,
+		Metrics:                       *metricsOptions,
+		WebhookServer:                 webhook.NewServer(webhook.Options{TLSOpts: append([]func(*tls.Config){}, tlsOptions...)}),
+		Cache:                         cache.Options{SyncPeriod: &resync},
+		// Secrets are read when they are needed, so that the operator neither lists them nor keeps them in memory.
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+	}
+	if o.namespace != "" {
+		managed.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
+	}
+	return managed, nil
+}
+
+// newLogger returns a structured logger on standard error and the function that flushes it.
+func newLogger(level, format string) (logr.Logger, func(), error) {
+	parsed, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return logr.Logger{}, nil, fmt.Errorf("--log-level: %w", err)
+	}
+	config := zap.NewProductionConfig()
+	config.Level = zap.NewAtomicLevelAt(parsed)
+	config.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
+	// Every reconcile that fails is logged; sampling would hide exactly those of a busy moment.
+	config.Sampling = nil
+	// Errors of hosts are expected; stack traces of the reconciler would bury them.
+	config.DisableStacktrace = true
+	switch format {
+	case "json":
+	case "console":
+		config.Encoding = "console"
+	default:
+		return logr.Logger{}, nil, fmt.Errorf("--log-format is %q; it must be json or console", format)
+	}
+	z, err := config.Build()
+	if err != nil {
+		return logr.Logger{}, nil, err
+	}
+	return zapr.NewLogger(z), func() { _ = z.Sync() }, nil
+}

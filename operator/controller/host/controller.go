@@ -1,0 +1,155 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package host reconciles LibvirtHosts: it probes a host while machines use it, and reports what it found.
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/cluster-api/util/paused"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/controller/index"
+	"github.com/caplv/caplv/operator/controller/wake"
+	"github.com/caplv/caplv/operator/hosts"
+)
+
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts/status,verbs=get;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirtmachines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles LibvirtHosts.
+type Reconciler struct {
+	// Client reads from the cache and writes to the API server.
+	Client client.Client
+	// Hosts connects to hosts.
+	Hosts hosts.Connector
+	// Recorder emits Events.
+	Recorder events.EventRecorder
+	// RequireFingerprint refuses hosts without spec.hostKeyFingerprint.
+	RequireFingerprint bool
+	// WatchFilterValue restricts the reconciler to objects with this value of Cluster API's watch label.
+	WatchFilterValue string
+	// ProbeTimeout bounds one probe; 30 s when it is zero.
+	ProbeTimeout time.Duration
+
+	// now is the clock, replaced in tests.
+	now func() time.Time
+}
+
+// SetupWithManager registers the reconciler.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Options) error {
+	if r.now == nil {
+		r.now = time.Now
+	}
+	if r.ProbeTimeout == 0 {
+		r.ProbeTimeout = 30 * time.Second
+	}
+	log := mgr.GetLogger().WithValues("controller", "libvirthost")
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("libvirthost").
+		For(&infrav1.LibvirtHost{}, builder.WithPredicates(
+			predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue),
+			wake.SpecOrMetadataChanged(),
+		)).
+		// A machine that comes or goes starts or ends the probing of its host.
+		Watches(&infrav1.LibvirtMachine{}, handler.EnqueueRequestsFromMapFunc(machineToHost), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc:  func(event.UpdateEvent) bool { return false },
+			GenericFunc: func(event.GenericEvent) bool { return false },
+		})).
+		WithOptions(options).
+		Complete(r)
+}
+
+func machineToHost(_ context.Context, o client.Object) []reconcile.Request {
+	m, ok := o.(*infrav1.LibvirtMachine)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.HostRef.Name}}}
+}
+
+// Reconcile probes the host if a probe is due and writes what it found.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+	lh := &infrav1.LibvirtHost{}
+	if err := r.Client.Get(ctx, req.NamespacedName, lh); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Hosts.Forget(req.NamespacedName)
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, err
+	}
+	if !lh.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	if isPaused, _, err := paused.EnsurePausedCondition(ctx, r.Client, nil, lh); err != nil || isPaused {
+		return ctrl.Result{}, err
+	}
+
+	machines := &infrav1.LibvirtMachineList{}
+	if err := r.Client.List(ctx, machines, client.InNamespace(lh.Namespace), client.MatchingFields{index.MachineByHost: lh.Name}); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing the machines of the host: %w", err)
+	}
+	helper, err := patch.NewHelper(lh, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before := readiness(lh)
+	defer func() {
+		if err := helper.Patch(ctx, lh, patch.WithOwnedConditions{Conditions: []string{
+			infrav1.HostReadyCondition, infrav1.HostKeyPinnedCondition,
+		}}); err != nil {
+			reterr = err
+			return
+		}
+		r.announce(lh, before)
+	}()
+
+	lh.Status.MachineCount = int32(min(len(machines.Items), 1<<30)) //nolint:gosec // Bounded above.
+	if wait := r.untilProbe(lh); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	if !r.due(lh) {
+		return ctrl.Result{}, nil
+	}
+	r.probe(ctx, lh)
+	return ctrl.Result{RequeueAfter: r.nextProbe(lh)}, nil
+}
+
+// readinessState is what an Event is about.
+type readinessState struct {
+	status  string
+	reason  string
+	message string
+}
+
+// announce emits an Event when readiness has changed.
+func (r *Reconciler) announce(lh *infrav1.LibvirtHost, before readinessState) {
+	after := readiness(lh)
+	if after.status == before.status && after.reason == before.reason {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if after.status != "True" {
+		kind = corev1.EventTypeWarning
+	}
+	r.Recorder.Eventf(lh, nil, kind, after.reason, "Probing", "%s", after.message)
+}

@@ -1,0 +1,31 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package index holds the field indexes that several reconcilers list by.
+package index
+
+import (
+	"context"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+)
+
+// MachineByHost lists LibvirtMachines by the name of the LibvirtHost that they refer to.
+const MachineByHost = "spec.hostRef.name"
+
+// Add registers all indexes.
+func Add(ctx context.Context, mgr ctrl.Manager) error {
+	return mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtMachine{}, MachineByHost, HostOfMachine)
+}
+
+// HostOfMachine is the index function of MachineByHost.
+func HostOfMachine(o client.Object) []string {
+	m, ok := o.(*infrav1.LibvirtMachine)
+	if !ok {
+		return nil
+	}
+	return []string{m.Spec.HostRef.Name}
+}

@@ -1,0 +1,105 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/controller/wake"
+)
+
+// reconcileDelete removes the machine from its host and then the finalizer. It needs neither Machine nor Cluster nor
+// bootstrap data, which may be gone. It stops only for a host that cannot be reached or refuses.
+func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(s.machine, infrav1.MachineFinalizer) {
+		return ctrl.Result{}, nil
+	}
+	touched, err := r.hostTouched(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if touched {
+		problem, err := r.cleanUp(ctx, s)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if problem != nil {
+			s.cleanupProblem = problem
+			ctrl.LoggerFrom(ctx).Info("Cleanup on the host has stalled", "reason", problem.Reason, "message", problem.Message)
+			stalled := conditions.Get(s.before, infrav1.CleanupStalledCondition)
+			return ctrl.Result{RequeueAfter: wake.Jitter(wake.RetryAfter(stalled, time.Now(), maxRetry))}, nil
+		}
+	}
+	s.cleanedUp = true
+	controllerutil.RemoveFinalizer(s.machine, infrav1.MachineFinalizer)
+	return ctrl.Result{}, nil
+}
+
+// hostTouched says whether anything can have been created on the host. The cache may lag behind the status write that
+// precedes the first step, so a missing identity is confirmed by the API server.
+func (r *Reconciler) hostTouched(ctx context.Context, s *scope) (bool, error) {
+	if s.machine.Status.DomainUUID != "" {
+		return true, nil
+	}
+	live := &infrav1.LibvirtMachine{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.machine), live); err != nil {
+		return false, err
+	}
+	s.machine.Status.NodeName = live.Status.NodeName
+	s.machine.Status.DomainUUID = live.Status.DomainUUID
+	return live.Status.DomainUUID != "", nil
+}
+
+// cleanUp removes everything of the machine from its host and confirms that it is gone. It returns what stands in the
+// way.
+func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
+	lh := &infrav1.LibvirtHost{}
+	key := client.ObjectKey{Namespace: s.machine.Namespace, Name: s.machine.Spec.HostRef.Name}
+	if err := r.Client.Get(ctx, key, lh); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		return &Blocker{infrav1.HostNotFoundReason, fmt.Sprintf(
+			"LibvirtHost %s does not exist, so domain %s cannot be removed from it; create it again, or remove the domain by hand and then the finalizer %s",
+			key, s.machine.Status.NodeName, infrav1.MachineFinalizer)}, nil
+	}
+	s.lhost = lh
+	s.desired = identity(s.machine, s.machine.Status.NodeName)
+
+	ctx, cancel := context.WithTimeout(ctx, r.HostTimeout)
+	defer cancel()
+	if err := r.connect(ctx, s); err != nil {
+		return explain(err, infrav1.CleanupFailedReason), nil
+	}
+	var done Progress
+	for range maxRounds {
+		obs, err := s.host.Observe(ctx, s.desired.query())
+		if err != nil {
+			return explain(err, infrav1.CleanupFailedReason), nil
+		}
+		if err := s.note(s.desired, obs); err != nil {
+			return nil, err
+		}
+		plan, err := PlanDeletion(s.desired, obs, done)
+		if err != nil {
+			return nil, err
+		}
+		if plan.Done() {
+			return nil, nil
+		}
+		if err := apply(ctx, s.host, s.desired, plan.Steps, &done); err != nil {
+			return explain(err, infrav1.CleanupFailedReason), nil
+		}
+	}
+	return &Blocker{infrav1.CleanupFailedReason, fmt.Sprintf("something of the machine was still on the host after %d rounds; trying again", maxRounds)}, nil
+}

@@ -1,0 +1,252 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/controller/wake"
+	"github.com/caplv/caplv/operator/domain"
+	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/naming"
+)
+
+// errStop ends the phases of a reconcile; the scope says why.
+var errStop = errors.New("the machine cannot go on yet")
+
+// phase does one part of a reconcile. It returns errStop when the next ones cannot follow, and any other error to have
+// the whole reconcile tried again.
+type phase func(context.Context, *scope) error
+
+// reconcileNormal runs the phases.
+func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result, error) {
+	for _, p := range []phase{
+		r.phaseOwners,
+		r.phaseHost,
+		r.phaseControlPlane,
+		r.phaseDesired,
+		r.phaseBootstrap,
+		r.phaseRecordIdentity,
+		r.phaseConverge,
+	} {
+		err := p(ctx, s)
+		if errors.Is(err, errStop) {
+			break
+		}
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: s.requeueAfter(time.Now())}, nil
+}
+
+// requeueAfter is when to look again by itself: soon after a failure, seldom while all is well, and not at all while
+// only a watched object can change anything.
+func (s *scope) requeueAfter(now time.Time) time.Duration {
+	switch {
+	case s.owner == nil || s.cluster == nil:
+		return 0
+	case s.running:
+		return wake.Jitter(pollInterval)
+	default:
+		return wake.Jitter(wake.RetryAfter(conditions.Get(s.before, infrav1.MachineReadyCondition), now, maxRetry))
+	}
+}
+
+func (s *scope) provisioned() bool { return ptr.Deref(s.machine.Status.Initialization.Provisioned, false) }
+
+// phaseOwners waits for what Cluster API sets before an infrastructure provider may begin.
+func (r *Reconciler) phaseOwners(_ context.Context, s *scope) error {
+	switch {
+	case s.owner == nil:
+		s.waiting = &Blocker{infrav1.WaitingForOwnerMachineReason, "no Machine owns this LibvirtMachine yet; create a Machine whose infrastructureRef names it"}
+	case s.cluster == nil:
+		s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("Cluster %q of the Machine does not exist", s.owner.Spec.ClusterName)}
+	case !s.provisioned() && !ptr.Deref(s.cluster.Status.Initialization.InfrastructureProvisioned, false):
+		s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("the infrastructure of Cluster %q is not provisioned yet; see its LibvirtCluster", s.cluster.Name)}
+	default:
+		return nil
+	}
+	return errStop
+}
+
+// phaseControlPlane holds back a new machine while the control plane cannot be reached: its guest could not join.
+func (r *Reconciler) phaseControlPlane(ctx context.Context, s *scope) error {
+	ref := s.cluster.Spec.InfrastructureRef
+	if s.provisioned() || ref.Kind != "LibvirtCluster" || ref.APIGroup != infrav1.GroupVersion.Group {
+		return nil
+	}
+	lc := &infrav1.LibvirtCluster{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: ref.Name}, lc); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("LibvirtCluster %q does not exist", ref.Name)}
+		return errStop
+	}
+	if conditions.IsTrue(lc, infrav1.ClusterReadyCondition) {
+		return nil
+	}
+	s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("LibvirtCluster %q is not ready: %s", lc.Name, conditions.GetMessage(lc, infrav1.ClusterReadyCondition))}
+	if conditions.GetReason(lc, infrav1.ClusterReadyCondition) == infrav1.ControlPlaneUnreachableReason {
+		s.waiting.Reason = infrav1.ControlPlaneUnreachableReason
+	}
+	return errStop
+}
+
+// phaseHost finds the host and waits until it is usable.
+func (r *Reconciler) phaseHost(ctx context.Context, s *scope) error {
+	s.hostChecked = true
+	lh := &infrav1.LibvirtHost{}
+	key := client.ObjectKey{Namespace: s.machine.Namespace, Name: s.machine.Spec.HostRef.Name}
+	if err := r.Client.Get(ctx, key, lh); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		s.hostProblem = &Blocker{infrav1.HostNotFoundReason, fmt.Sprintf("LibvirtHost %s does not exist; create it, or delete the machine and name another host", key)}
+		return errStop
+	}
+	s.lhost = lh
+	ready := conditions.Get(lh, infrav1.HostReadyCondition)
+	switch {
+	case ready == nil || lh.Status.Capacity == nil && conditions.IsTrue(lh, infrav1.HostReadyCondition):
+		s.hostProblem = &Blocker{infrav1.HostNotReadyReason, fmt.Sprintf("LibvirtHost %s has not been probed yet", lh.Name)}
+		return errStop
+	case !conditions.IsTrue(lh, infrav1.HostReadyCondition):
+		s.hostProblem = &Blocker{ready.Reason, fmt.Sprintf("LibvirtHost %s is not ready: %s", lh.Name, ready.Message)}
+		return errStop
+	}
+	return nil
+}
+
+// phaseDesired computes what the machine should be.
+func (r *Reconciler) phaseDesired(_ context.Context, s *scope) error {
+	if problem := unsupported(s.machine.Spec); problem != nil {
+		s.domainProblem = problem
+		return errStop
+	}
+	name := s.machine.Status.NodeName
+	if name == "" {
+		name = naming.Machine(s.machine.Namespace, s.cluster.Name, s.machine.Name)
+	}
+	s.desired = identity(s.machine, name)
+	s.desired.Provisioned = s.provisioned()
+	if s.desired.Provisioned {
+		return nil
+	}
+	problem, err := describe(&s.desired, s.machine, s.lhost)
+	if err != nil {
+		return err
+	}
+	if problem != nil {
+		s.domainProblem = problem
+		return errStop
+	}
+	return nil
+}
+
+// phaseRecordIdentity writes the machine's identity into its status before anything is created on the host. A machine
+// that is deleted without it has left no trace there.
+func (r *Reconciler) phaseRecordIdentity(ctx context.Context, s *scope) error {
+	if s.machine.Status.DomainUUID != "" {
+		return nil
+	}
+	base := s.machine.DeepCopy()
+	s.machine.Status.NodeName = s.desired.Name
+	s.machine.Status.DomainUUID = s.desired.UUID
+	return r.Client.Status().Patch(ctx, s.machine, client.MergeFrom(base))
+}
+
+// phaseConverge observes, plans and applies until the host is as it should be.
+func (r *Reconciler) phaseConverge(ctx context.Context, s *scope) error {
+	ctx, cancel := context.WithTimeout(ctx, r.HostTimeout)
+	defer cancel()
+	if err := r.connect(ctx, s); err != nil {
+		s.hostProblem = explain(err, infrav1.ProvisioningFailedReason)
+		return errStop
+	}
+	var done Progress
+	for range maxRounds {
+		obs, err := s.host.Observe(ctx, s.desired.query())
+		if err != nil {
+			s.hostProblem = explain(err, infrav1.ProvisioningFailedReason)
+			return errStop
+		}
+		if err := s.note(s.desired, obs); err != nil {
+			return err
+		}
+		plan, err := PlanProvisioning(s.desired, obs, done)
+		if err != nil {
+			return err
+		}
+		if plan.Blocked != nil {
+			s.domainProblem = plan.Blocked
+			return errStop
+		}
+		if plan.Done() {
+			return nil
+		}
+		if err := apply(ctx, s.host, s.desired, plan.Steps, &done); err != nil {
+			s.domainProblem = explain(err, infrav1.ProvisioningFailedReason)
+			return errStop
+		}
+	}
+	s.domainProblem = &Blocker{infrav1.ProvisioningFailedReason, fmt.Sprintf("the host was still not as planned after %d rounds; trying again", maxRounds)}
+	return errStop
+}
+
+// connect gives the scope its host. A host whose key nobody has recorded yet is left to the host reconciler.
+func (r *Reconciler) connect(ctx context.Context, s *scope) error {
+	if s.lhost.Spec.HostKeyFingerprint == "" && s.lhost.Status.HostKeyFingerprint == "" {
+		return hosts.NewConfigError(infrav1.HostNotReadyReason, fmt.Sprintf("LibvirtHost %s has not been probed yet", s.lhost.Name))
+	}
+	host, err := r.Hosts.Connect(ctx, s.lhost)
+	if err != nil {
+		return err
+	}
+	s.host = host
+	return nil
+}
+
+func explain(err error, fallback string) *Blocker {
+	reason, message := hosts.Explain(err, fallback)
+	return &Blocker{Reason: reason, Message: message}
+}
+
+// unsupported names what the API offers and this version cannot do, before anything is created.
+func unsupported(spec infrav1.LibvirtMachineSpec) *Blocker {
+	switch {
+	case spec.RootDisk.CloneStrategy == infrav1.CloneStrategyFullClone:
+		return &Blocker{infrav1.UnsupportedReason, "rootDisk.cloneStrategy full-clone is not supported by this version; use copy-on-write"}
+	case len(spec.AdditionalDisks) > 0:
+		return &Blocker{infrav1.UnsupportedReason, "additionalDisks are not supported by this version; leave them out"}
+	}
+	return nil
+}
+
+// identity is the part of Desired that a deletion needs: names and proofs of ownership.
+func identity(lm *infrav1.LibvirtMachine, name string) Desired {
+	d := Desired{
+		Name: name,
+		UUID: domain.UUID(string(lm.UID)), PoolUUID: domain.PoolUUID(string(lm.UID)),
+		Owner:      domain.Owner{Namespace: lm.Namespace, Name: lm.Name, UID: string(lm.UID)},
+		RootPool:   string(lm.Spec.RootDisk.StoragePool),
+		RootVolume: naming.RootVolume(name),
+		Ephemeral:  lm.Spec.RootDisk.EphemeralPool,
+	}
+	if d.Ephemeral {
+		d.RootPool = name
+	}
+	return d
+}

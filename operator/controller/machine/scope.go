@@ -1,0 +1,77 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"time"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/domain"
+	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/virsh"
+)
+
+const (
+	// pollInterval is how often a running machine is looked at.
+	pollInterval = 60 * time.Second
+	// maxRetry is the longest time between two attempts at something that fails.
+	maxRetry = 60 * time.Second
+	// maxRounds bounds the rounds of observing and applying in one reconcile.
+	maxRounds = 5
+)
+
+// scope is what one reconcile knows. The phases only collect facts in it; updateStatus alone turns them into status.
+type scope struct {
+	// machine is the object; before is a copy of how it was found.
+	machine, before *infrav1.LibvirtMachine
+	// owner and cluster are nil while unknown or gone. Set by findOwners.
+	owner   *clusterv1.Machine
+	cluster *clusterv1.Cluster
+	// lhost is the LibvirtHost. Set by phaseHost.
+	lhost *infrav1.LibvirtHost
+	// host is the connection. Set by phaseConnect.
+	host hosts.Host
+	// desired is what the machine should be. Set by phaseDesired and reconcileDelete.
+	desired Desired
+
+	// waiting is why the machine may not begin. Set by phaseOwners and phaseControlPlane.
+	waiting *Blocker
+	// hostChecked and hostProblem are what is known of the host.
+	hostChecked bool
+	hostProblem *Blocker
+	// bootstrapChecked and bootstrapProblem are what is known of the bootstrap data.
+	bootstrapChecked bool
+	bootstrapProblem *Blocker
+	// observed says that the host was asked for the domain; domainState, domainReason and seen are its answer, and seen
+	// is nil when the machine has no domain.
+	observed                  bool
+	domainState, domainReason string
+	running                   bool
+	seen                      *domain.Observed
+	// domainProblem is why the domain does not run.
+	domainProblem *Blocker
+	// cleanupProblem is why the deletion does not proceed; cleanedUp says that nothing is left on the host.
+	cleanupProblem *Blocker
+	cleanedUp      bool
+}
+
+// note keeps what an observation says about the domain.
+func (s *scope) note(d Desired, obs virsh.Observation) error {
+	owner, seen, err := owns(d, obs)
+	if err != nil {
+		return err
+	}
+	s.observed = true
+	s.seen, s.domainState, s.domainReason, s.running = nil, "", "", false
+	if owner != ours {
+		return nil
+	}
+	s.seen = &seen
+	s.domainState = string(obs.Domain.State)
+	s.domainReason = obs.Domain.Reason
+	s.running = obs.Domain.State.Running()
+	return nil
+}

@@ -1,0 +1,46 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wake decides which changes wake a reconciler, and when it wakes by itself.
+package wake
+
+import (
+	"math/rand/v2"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+)
+
+const minRetry = 2 * time.Second
+
+// SpecOrMetadataChanged lets through everything but updates of the status, most of which are the reconciler's own.
+func SpecOrMetadataChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld, e.ObjectNew
+		return before.GetGeneration() != after.GetGeneration() ||
+			!before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp()) ||
+			!apiequality.Semantic.DeepEqual(before.GetAnnotations(), after.GetAnnotations()) ||
+			!apiequality.Semantic.DeepEqual(before.GetLabels(), after.GetLabels()) ||
+			!apiequality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) ||
+			!apiequality.Semantic.DeepEqual(before.GetFinalizers(), after.GetFinalizers())
+	}}
+}
+
+// RetryAfter returns when to try again something that the condition says has been failing: a quarter of the time that
+// it has been failing, between 2 s and limit. A mended cause is thus found soon, and a lasting one is not hammered.
+// Nothing has to be remembered for it over a restart.
+func RetryAfter(condition *metav1.Condition, now time.Time, limit time.Duration) time.Duration {
+	if condition == nil {
+		return minRetry
+	}
+	failing := now.Sub(condition.LastTransitionTime.Time)
+	return min(max(failing/4, minRetry), limit)
+}
+
+// Jitter lengthens a duration by up to a fifth, so that objects that came up together do not stay in step.
+func Jitter(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // Jitter needs no secrecy.
+}

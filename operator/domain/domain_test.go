@@ -1,0 +1,134 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package domain_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/caplv/caplv/operator/domain"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const uid = "7d1c1b0e-9a53-4f0e-8a9f-2a1f6f5f4f3b"
+
+func worker() domain.Spec {
+	return domain.Spec{
+		Name: "default-prod-worker01", UUID: domain.UUID(uid),
+		Owner:    domain.Owner{Namespace: "default", Name: "worker01", UID: uid},
+		VirtType: domain.VirtTypeKVM, Machine: "q35", VCPUs: 8, MemoryMiB: 16384, Firmware: domain.FirmwareUEFI,
+		RootDisk:      domain.Disk{Pool: "default-prod-worker01", Volume: "default-prod-worker01-root.qcow2", Bus: "virtio", Format: "qcow2"},
+		Network:       domain.NIC{Type: domain.NICTypeBridge, Name: "br0", Model: "virtio", MAC: domain.MAC(uid)},
+		IgnitionPath:  "/run/caplv/default-prod-worker01/ignition.json",
+		SerialLogPath: "/var/log/libvirt/qemu/default-prod-worker01-serial.log",
+	}
+}
+
+func golden(g *WithT, name, got string) {
+	path := filepath.Join("testdata", name)
+	if *update {
+		g.Expect(os.WriteFile(path, []byte(got), 0o644)).To(Succeed())
+	}
+	want, err := os.ReadFile(path)
+	g.Expect(err).NotTo(HaveOccurred(), "run the test with -update to write it")
+	g.Expect(got).To(Equal(string(want)))
+	validate(g, path)
+}
+
+// validate checks a file against libvirt's own schemas.
+func validate(g *WithT, path string) {
+	for program, pkg := range map[string]string{"virt-xml-validate": "libvirt-clients", "xmllint": "libxml2-utils"} {
+		_, err := exec.LookPath(program)
+		g.Expect(err).NotTo(HaveOccurred(), "this test needs %s: install the Debian package %s", program, pkg)
+	}
+	out, err := exec.Command("virt-xml-validate", path).CombinedOutput()
+	g.Expect(err).NotTo(HaveOccurred(), "%s", out)
+}
+
+func TestDomains(t *testing.T) {
+	for _, row := range []struct {
+		name, file string
+		edit       func(*domain.Spec)
+	}{
+		{"UEFI that libvirt selects, KVM and a bridge", "uefi-auto.xml", func(*domain.Spec) {}},
+		{"UEFI at paths that the host names", "uefi-explicit.xml", func(s *domain.Spec) {
+			s.LoaderPath, s.NVRAMTemplatePath = "/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"
+		}},
+		{"a loader whose template libvirt looks up", "uefi-loader.xml", func(s *domain.Spec) { s.LoaderPath = "/usr/share/OVMF/OVMF_CODE_4M.fd" }},
+		{"BIOS", "bios.xml", func(s *domain.Spec) { s.Firmware = domain.FirmwareBIOS }},
+		{"a libvirt network", "network.xml", func(s *domain.Spec) {
+			s.Network = domain.NIC{Type: domain.NICTypeNetwork, Name: "default", Model: "e1000e", MAC: domain.MAC(uid)}
+		}},
+		{"software emulation", "qemu.xml", func(s *domain.Spec) { s.VirtType = domain.VirtTypeQEMU }},
+		{"a SCSI disk gets a controller that guests have a driver for", "scsi.xml", func(s *domain.Spec) { s.RootDisk.Bus = "scsi" }},
+		{"a SATA disk", "sata.xml", func(s *domain.Spec) { s.RootDisk.Bus = "sata" }},
+		{"what is left out has its default", "defaults.xml", func(s *domain.Spec) {
+			s.Machine, s.RootDisk.Bus, s.Network.Model, s.IgnitionPath, s.SerialLogPath = "", "", "", "", ""
+		}},
+		{"values with a meaning in XML are escaped", "escaped.xml", func(s *domain.Spec) {
+			s.Owner = domain.Owner{Namespace: `a"b`, Name: `</caplv:owner><x y='z'>`, UID: "1&2"}
+			s.IgnitionPath, s.SerialLogPath = "/run/a<b>&c/ignition.json", `/var/log/a"b.log`
+			s.LoaderPath, s.NVRAMTemplatePath = "/usr/share/a&b/CODE.fd", "/usr/share/a&b/VARS.fd"
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := NewWithT(t)
+			spec := worker()
+			row.edit(&spec)
+			xml, err := domain.XML(spec)
+			g.Expect(err).NotTo(HaveOccurred())
+			golden(g, row.file, xml)
+
+			seen, err := domain.Parse(xml)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(seen.Name).To(Equal(spec.Name))
+			g.Expect(seen.UUID).To(Equal(spec.UUID))
+			g.Expect(seen.Owner).To(HaveValue(Equal(spec.Owner)), "the owner must be read back as it was written")
+			g.Expect(seen.VCPUs).To(Equal(spec.VCPUs))
+			g.Expect(seen.MemoryMiB).To(Equal(spec.MemoryMiB))
+			g.Expect(seen.Disks).To(HaveLen(1))
+			g.Expect(seen.Disks[0].Pool).To(Equal(spec.RootDisk.Pool))
+			g.Expect(seen.Disks[0].Volume).To(Equal(spec.RootDisk.Volume))
+			g.Expect(seen.Disks[0].Format).To(Equal(spec.RootDisk.Format))
+		})
+	}
+}
+
+func TestASpecThatNoHostWouldAcceptIsRefused(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		edit    func(*domain.Spec)
+		message string
+	}{
+		{"no name", func(s *domain.Spec) { s.Name = "" }, "the name is empty"},
+		{"a name of two lines", func(s *domain.Spec) { s.Name = "a\nb" }, "the name .* not printable"},
+		{"an owner that is not UTF-8", func(s *domain.Spec) { s.Owner.Name = "a\xffb" }, "the owner's name .* not printable"},
+		{"no owner", func(s *domain.Spec) { s.Owner = domain.Owner{} }, "the owner's namespace is empty"},
+		{"no UUID", func(s *domain.Spec) { s.UUID = "" }, "the UUID"},
+		{"an unknown virtualization type", func(s *domain.Spec) { s.VirtType = "xen" }, "neither kvm nor qemu"},
+		{"an unknown firmware", func(s *domain.Spec) { s.Firmware = "efi" }, "neither uefi nor bios"},
+		{"a template without loader", func(s *domain.Spec) { s.NVRAMTemplatePath = "/x" }, "without the loader"},
+		{"an unknown bus", func(s *domain.Spec) { s.RootDisk.Bus = "ide" }, "none of virtio, scsi and sata"},
+		{"an unknown network type", func(s *domain.Spec) { s.Network.Type = "user" }, "neither bridge nor network"},
+		{"no MAC address", func(s *domain.Spec) { s.Network.MAC = "" }, "the MAC address"},
+		{"no vCPU", func(s *domain.Spec) { s.VCPUs = 0 }, "vCPUs is 0"},
+		{"no memory", func(s *domain.Spec) { s.MemoryMiB = 0 }, "0 MiB"},
+		{"no volume", func(s *domain.Spec) { s.RootDisk.Volume = "" }, "the root disk's volume is empty"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := NewWithT(t)
+			spec := worker()
+			row.edit(&spec)
+			xml, err := domain.XML(spec)
+			g.Expect(err).To(MatchError(MatchRegexp(row.message)))
+			g.Expect(xml).To(BeEmpty())
+		})
+	}
+}

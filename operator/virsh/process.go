@@ -1,0 +1,272 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package virsh
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+)
+
+const (
+	prompt = "virsh # "
+	// maxOutput bounds the output of one command, and chunkSize one read of it, in bytes.
+	maxOutput = 16 << 20
+	chunkSize = 16 << 10
+)
+
+// output is what one command wrote.
+type output struct{ stdout, stderr string }
+
+// process is a running script with virsh in it. It is used by one caller at a time.
+type process struct {
+	remote         Process
+	stdout, stderr *stream
+	// mark delimits outputs; it is random, so that no output can contain it.
+	mark string
+	seq  int
+	// echoes says that virsh repeats its input behind its prompt, as it does when it was built with readline.
+	echoes bool
+	once   sync.Once
+}
+
+// startProcess starts the script and waits until virsh answers.
+func startProcess(ctx context.Context, start Starter, command string) (*process, error) {
+	remote, err := start(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{
+		remote: remote, mark: "caplv-" + rand.Text(),
+		stdout: newStream(remote.Stdout()), stderr: newStream(remote.Stderr()),
+	}
+	if err := p.greet(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// greet learns from the first marker whether virsh echoes.
+func (p *process) greet(ctx context.Context) error {
+	if err := p.write(ctx, fmt.Sprintf("echo \"%s\" \"hello.\"\n", p.mark)); err != nil {
+		return p.explain(ctx, err)
+	}
+	before, err := p.stdout.until(ctx, p.mark+" hello.")
+	if err != nil {
+		return p.explain(ctx, err)
+	}
+	p.echoes = strings.Contains(before, p.mark)
+	return nil
+}
+
+// do executes commands in one go and returns the output of each. An error is one of the process or of the transport,
+// after which the process must not be used.
+func (p *process) do(ctx context.Context, commands ...command) ([]output, error) {
+	var text strings.Builder
+	first := p.seq + 1
+	for _, c := range commands {
+		if c.err != nil {
+			return nil, c.err
+		}
+		p.seq++
+		fmt.Fprintf(&text, "%s\necho \"%s\" \"%d.\"\necho --err \"%s\" \"%d.\"\n", c.line, p.mark, p.seq, p.mark, p.seq)
+	}
+	if err := p.write(ctx, text.String()); err != nil {
+		return nil, p.explain(ctx, err)
+	}
+	outputs := make([]output, len(commands))
+	for i := range commands {
+		// What virsh echoes has quotes in it, and is therefore not taken for the marker.
+		end := fmt.Sprintf("%s %d.", p.mark, first+i)
+		stdout, err := p.stdout.until(ctx, end)
+		if err != nil {
+			return nil, p.explain(ctx, err)
+		}
+		stderr, err := p.stderr.until(ctx, end)
+		if err != nil {
+			return nil, p.explain(ctx, err)
+		}
+		outputs[i] = output{stdout: withoutPrompts(stdout, p.echoes), stderr: strings.TrimSuffix(stderr, "error: ")}
+		// virsh connects again by itself, but nobody knows what the daemon did in between.
+		if strings.Contains(outputs[i].stderr, "Disconnected from ") || strings.Contains(outputs[i].stderr, "Reconnected to the hypervisor") {
+			return nil, &Error{Reason: LibvirtUnavailable, Command: commands[i].verb, Message: "the connection to the libvirt daemon was lost: " + clean(outputs[i].stderr)}
+		}
+	}
+	return outputs, nil
+}
+
+// withoutPrompts removes virsh's prompts, and its echoes with them, from the output of a command.
+func withoutPrompts(text string, echoes bool) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, prompt) && echoes {
+			continue
+		}
+		for strings.HasPrefix(line, prompt) {
+			line = strings.TrimPrefix(line, prompt)
+		}
+		kept.WriteString(line)
+	}
+	return kept.String()
+}
+
+// put writes a file into the script's directory. Its name is a constant of this package.
+func (p *process) put(ctx context.Context, name, content string) error {
+	err := p.write(ctx, "@ "+name+" "+base64.StdEncoding.EncodeToString([]byte(content))+"\n")
+	if err != nil {
+		return p.explain(ctx, err)
+	}
+	return nil
+}
+
+// write gives text to the script. A remote side that does not read does not hold the caller.
+func (p *process) write(ctx context.Context, text string) error {
+	written := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(p.remote.Stdin(), text)
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// explain turns the end of the process into the error that was its cause: what it said, how it ended, or the transport.
+func (p *process) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("waiting for virsh: %w", ctx.Err())
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return err
+	}
+	// Whatever ended it has been said by now; the process is over, so this does not wait for long.
+	said := p.stderr.rest(ctx)
+	_, waitErr := p.wait(ctx)
+	if e := classify("", said); e.Reason != Unknown {
+		return e
+	}
+	if waitErr != nil {
+		return waitErr
+	}
+	if said != "" {
+		return &Error{Reason: Unknown, Message: "virsh ended: " + strings.Join(strings.Fields(clean(said)), " ")}
+	}
+	return &Error{Reason: LibvirtUnavailable, Message: "virsh ended unexpectedly"}
+}
+
+func (p *process) wait(ctx context.Context) (int, error) {
+	type result struct {
+		exit int
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		exit, err := p.remote.Wait()
+		done <- result{exit, err}
+	}()
+	select {
+	case r := <-done:
+		return r.exit, r.err
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+}
+
+// close ends the process.
+func (p *process) close() {
+	p.once.Do(func() {
+		_ = p.remote.Stdin().Close()
+		_ = p.remote.Close()
+		p.stdout.stop()
+		p.stderr.stop()
+	})
+}
+
+// stream reads in the background, so that neither of two streams can block the other.
+type stream struct {
+	chunks chan []byte
+	quit   chan struct{}
+	err    error // Set before chunks is closed.
+	once   sync.Once
+	buffer []byte // What was read and not yet consumed.
+}
+
+func newStream(r io.Reader) *stream {
+	s := &stream{chunks: make(chan []byte, 64), quit: make(chan struct{})}
+	go func() {
+		defer close(s.chunks)
+		for {
+			chunk := make([]byte, chunkSize)
+			n, err := r.Read(chunk)
+			if n > 0 {
+				select {
+				case s.chunks <- chunk[:n]:
+				case <-s.quit:
+					s.err = io.ErrClosedPipe
+					return
+				}
+			}
+			if err != nil {
+				s.err = err
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// until returns what comes before the marker, and consumes both.
+func (s *stream) until(ctx context.Context, marker string) (string, error) {
+	searched := 0
+	for {
+		if i := bytes.Index(s.buffer[searched:], []byte(marker)); i >= 0 {
+			text := string(s.buffer[:searched+i])
+			s.buffer = s.buffer[searched+i+len(marker):]
+			return strings.TrimPrefix(text, "\n"), nil
+		}
+		searched = max(0, len(s.buffer)-len(marker))
+		if len(s.buffer) > maxOutput {
+			return "", errors.New("a command wrote more than is sensible")
+		}
+		select {
+		case chunk, ok := <-s.chunks:
+			if !ok {
+				return "", s.err
+			}
+			s.buffer = append(s.buffer, chunk...)
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// rest returns what is left of a stream that has ended or is about to.
+func (s *stream) rest(ctx context.Context) string {
+	for {
+		select {
+		case chunk, ok := <-s.chunks:
+			if !ok {
+				return string(s.buffer)
+			}
+			if len(s.buffer) < maxOutput {
+				s.buffer = append(s.buffer, chunk...)
+			}
+		case <-ctx.Done():
+			return string(s.buffer)
+		}
+	}
+}
+
+func (s *stream) stop() { s.once.Do(func() { close(s.quit) }) }

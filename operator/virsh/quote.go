@@ -1,0 +1,50 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package virsh
+
+import (
+	"fmt"
+	"strings"
+)
+
+// quote returns a value so that virsh's own parser reads it as one word. The parser knows double quotes and, inside them,
+// backslashes. Values that readline, through which virsh reads, would take for keys (control characters, bytes beyond
+// ASCII) are refused.
+func quote(value string) (string, error) {
+	for i := range len(value) {
+		if c := value[i]; c < 0x20 || c > 0x7e {
+			return "", fmt.Errorf("%q holds a character that cannot be given to virsh", value)
+		}
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`, nil
+}
+
+// command is one virsh command. verb and flags are constants of this package.
+type command struct {
+	verb string
+	line string
+	err  error
+}
+
+// cmd returns the command verb with constant flags and quoted values.
+func cmd(verb string, flags string, values ...string) command {
+	c := command{verb: verb, line: verb}
+	if flags != "" {
+		c.line += " " + flags
+	}
+	for _, v := range values {
+		quoted, err := quote(v)
+		if err != nil {
+			c.err = &Error{Reason: InvalidDefinition, Command: verb, Message: err.Error()}
+			return c
+		}
+		// "--" would end virsh's options, but old versions lack it: a value that looks like an option is refused.
+		if strings.HasPrefix(v, "-") {
+			c.err = &Error{Reason: InvalidDefinition, Command: verb, Message: fmt.Sprintf("%q begins with a dash", v)}
+			return c
+		}
+		c.line += " " + quoted
+	}
+	return c
+}

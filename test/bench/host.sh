@@ -1,0 +1,316 @@
+#!/usr/bin/env bash
+# Copyright The CAPLV Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Test hosts on this machine. Each has pid, mount, network, UTS and IPC namespaces of its own, a writable layer over the
+# machine's file system, an address on a bridge, and sshd, virtlogd and libvirtd.
+#
+#   host.sh up NAME [--kvm]         brings a host up and waits until it can be used
+#   host.sh down NAME               takes it down, whatever state it is in
+#   host.sh down-all                takes every host down and removes the bench
+#   host.sh list                    prints NAME ADDRESS up|down for each host
+#   host.sh exec NAME COMMAND…      runs a command on the host, as root
+#   host.sh listing NAME            prints everything that a machine could leave behind
+#   host.sh {start,stop}-{sshd,libvirtd} NAME
+#   host.sh rekey NAME              gives the host another SSH key, and restarts sshd
+#
+# CAPLV_BENCH_DIR (/var/tmp/caplv-bench) holds the bench:
+#
+#   id_ed25519, id_ed25519.pub      the key pair that every host accepts for account caplv
+#   hosts/NAME/address              IPv4 address; sshd listens on port 22
+#   hosts/NAME/fingerprint          SHA256:… of the host's SSH key
+#   hosts/NAME/pid                  the host's first process, as the machine counts
+#   hosts/NAME/log                  what setting the host up printed
+#
+# CAPLV_BENCH_SUBNET (198.51.100.0/24, a documentation network) and CAPLV_BENCH_BRIDGE (caplvbr0) are shared by all benches
+# of the machine. It needs root, and the packages that packages.sh names.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+bench=${CAPLV_BENCH_DIR:-/var/tmp/caplv-bench}
+subnet=${CAPLV_BENCH_SUBNET:-198.51.100.0/24}
+bridge=${CAPLV_BENCH_BRIDGE:-caplvbr0}
+readonly here bench subnet bridge
+
+die() {
+	echo "host.sh: $1" >&2
+	exit 1
+}
+
+usage() {
+	sed -n '/^#   host.sh/s/^#   /  /p' "${BASH_SOURCE[0]}" >&2
+	exit 2
+}
+
+# use NAME sets the host that the functions below work on.
+use() {
+	name=$1
+	[[ $name =~ ^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$ ]] || die "'$name' is not the name of a host"
+	dir=$bench/hosts/$name
+	# Names of interfaces are short, and the machine may have several benches.
+	marker=$(printf '%s' "$dir" | sha256sum | cut -c1-64)
+	link=cb${marker:0:10}
+}
+
+# init_pids prints the host's processes in the machine's own namespaces: its first process and the one that waits for it.
+# They are found by their argument, not by the file with the number: a number may have been used again.
+init_pids() {
+	local process
+	for process in /proc/[0-9]*; do
+		if tr '\0' '\n' <"$process/cmdline" 2>/dev/null | grep -qx "$marker"; then echo "${process#/proc/}"; fi
+	done 2>/dev/null
+}
+
+# alive checks that the file's number is still the host's first process.
+alive() {
+	local pid
+	pid=$(cat "$dir/pid" 2>/dev/null) && [ -n "$pid" ] && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qx "$marker"
+}
+
+enter() {
+	alive || die "host $name is not up"
+	nsenter --target "$(cat "$dir/pid")" --mount --pid --net --uts --ipc --root --wd -- \
+		/usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "$@"
+}
+
+# lock serialises what changes the network, on the whole machine. A directory that is always there leaves no file behind.
+lock() { exec 9</run && flock 9; }
+unlock() { exec 9<&-; }
+
+check_machine() {
+	local missing part
+	missing=$("$here/packages.sh" 2>&1) || die "$missing"
+	for part in /usr /etc /var; do
+		[ "$(stat -c %d $part)" = "$(stat -c %d /)" ] ||
+			die "$part is a file system of its own; a host would not see it. Use a machine with one file system for the system"
+	done
+	case $(stat -f -c %T "$bench") in
+	overlay*)
+		rmdir "$bench" 2>/dev/null || :
+		die "$bench is on an overlay, which cannot carry another one; set CAPLV_BENCH_DIR to a directory on a disk, or below /dev/shm"
+		;;
+	esac
+	[[ $bench =~ ^/[A-Za-z0-9._/-]+$ ]] || die "CAPLV_BENCH_DIR has to be an absolute path of plain characters"
+	[[ $subnet =~ ^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.0/24$ ]] || die "CAPLV_BENCH_SUBNET has to be of the form A.B.C.0/24"
+}
+
+# make_bench needs the lock: hosts that come up at once share one key pair.
+make_bench() {
+	mkdir -p "$bench/hosts"
+	chmod 0755 "$bench"
+	[ -e "$bench/id_ed25519" ] && return
+	ssh-keygen -q -t ed25519 -N '' -C caplv-bench -f "$bench/id_ed25519.new"
+	mv "$bench/id_ed25519.new.pub" "$bench/id_ed25519.pub"
+	mv "$bench/id_ed25519.new" "$bench/id_ed25519"
+}
+
+# make_link creates the host's interface and thereby takes an address: the interfaces' aliases are the register.
+make_link() {
+	local prefix=${subnet%.0/24} number taken
+	if ! ip link show "$bridge" >/dev/null 2>&1; then
+		# With a fixed MAC address, the bridge keeps it when hosts come and go.
+		ip link add "$bridge" address "02:ca:$(printf '%02x:%02x:%02x' ${prefix//./ }):01" type bridge
+		ip addr add "$prefix.1/24" dev "$bridge"
+		ip link set "$bridge" up
+	fi
+	taken=$(cat /sys/class/net/*/ifalias 2>/dev/null || :)
+	for number in {2..254}; do
+		grep -qx "caplv-bench .* $prefix.$number" <<<"$taken" || break
+	done
+	[ "$number" -lt 254 ] || die "every address of $subnet is taken"
+	ip link add "$link" type veth peer name "${link}p"
+	ip link set "$link" alias "caplv-bench $name $prefix.$number"
+	ip link set "$link" master "$bridge" up
+	echo "$prefix.$number" >"$dir/address"
+}
+
+# connect moves the other end into the host, below its own bridge.
+connect() {
+	local pid
+	pid=$(cat "$dir/pid")
+	ip link set "${link}p" netns "$pid"
+	nsenter --target "$pid" --net ip -batch - <<-IP
+		link set lo up
+		link set ${link}p name eth0
+		link add br0 type bridge
+		link set eth0 master br0
+		link set eth0 up
+		link set br0 up
+		addr add $(cat "$dir/address")/24 dev br0
+	IP
+}
+
+# wait_for SECONDS WHAT COMMAND… waits until the command succeeds.
+wait_for() {
+	local deadline=$((SECONDS + $1)) what=$2
+	shift 2
+	until "$@"; do
+		[ "$SECONDS" -lt "$deadline" ] || die "waited in vain until $what"
+		sleep 0.05
+	done
+}
+
+listens() { (exec 3<>"/dev/tcp/$(cat "$dir/address")/22") 2>/dev/null; }
+
+is_ready() {
+	alive || die "setting $name up failed: $(tail -5 "$dir/log")"
+	grep -qx 'caplv-bench: ready' "$dir/log"
+}
+
+write_fingerprint() {
+	enter ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub | cut -d' ' -f2 >"$dir/fingerprint"
+}
+
+up() {
+	local kvm=${1-}
+	mkdir -p "$bench"
+	check_machine
+	[ "$kvm" != --kvm ] || [ -c /dev/kvm ] || die "this machine has no /dev/kvm"
+	if alive; then die "host $name is up"; fi
+	lock
+	remove_host
+	# From here on, whatever goes wrong leaves nothing behind.
+	trap 'give_up $?' EXIT
+	trap 'exit 1' HUP INT TERM
+	make_bench
+	mkdir -p "$dir"/{upper,work,root}
+	[ "$kvm" != --kvm ] || : >"$dir/kvm"
+	make_link
+	unlock
+	setsid unshare --mount --propagation private --pid --net --uts --ipc --fork --kill-child \
+		"$here/host-init.sh" outside "$dir" "$name" "$marker" </dev/null >"$dir/log" 2>&1 &
+	wait_for 30 "$name has a first process" test -e "$dir/pid"
+	connect
+	wait_for 120 "$name is ready" is_ready
+	wait_for 30 "sshd of $name listens" listens
+	write_fingerprint
+	keep_capabilities
+}
+
+# give_up STATUS takes down what a failed up has left.
+give_up() {
+	trap - EXIT
+	[ "$1" = 0 ] || down
+	exit "$1"
+}
+
+# keep_capabilities saves what libvirtd has found out about QEMU, which takes it seconds, for the hosts to come.
+keep_capabilities() {
+	local found=$dir/upper/var/cache/libvirt/qemu/capabilities new
+	[ -d "$found" ] && [ ! -e "$bench/capabilities" ] || return 0
+	new=$(mktemp -d "$bench/capabilities.XXXXXX")
+	cp -a "$found/." "$new/"
+	# Another host may have been faster.
+	mv -T "$new" "$bench/capabilities" 2>/dev/null || rm -rf "$new"
+}
+
+# ended PID checks that a process is gone, but for the entry that its parent has yet to read. A namespace's first process
+# gets there when all others of the namespace are gone.
+ended() {
+	local state
+	state=$(sed -n 's/^State:[[:blank:]]*//p' "/proc/$1/status" 2>/dev/null) || return 0
+	[ -z "$state" ] || [ "${state:0:1}" = Z ]
+}
+
+# remove_host needs the lock. The death of the first process ends everything in the host, and its mounts.
+remove_host() {
+	local pids pid
+	pids=$(init_pids)
+	for pid in $pids; do kill -9 "$pid" 2>/dev/null || :; done
+	for pid in $pids; do wait_for 60 "process $pid of $name is gone" ended "$pid"; done
+	# It also goes by itself, with the network namespace of its other end.
+	ip link del "$link" 2>/dev/null || :
+	wait_for 30 "interface $link is gone" test ! -e "/sys/class/net/$link"
+	rm -rf --one-file-system "$dir"
+}
+
+down() {
+	lock
+	remove_host
+	# The bridge goes with its last host, of whichever bench.
+	if [ -d "/sys/class/net/$bridge/brif" ] && [ -z "$(ls -A "/sys/class/net/$bridge/brif")" ]; then
+		ip link del "$bridge"
+	fi
+	unlock
+}
+
+down_all() {
+	local path
+	for path in "$bench"/hosts/*/; do
+		[ -d "$path" ] || continue
+		use "$(basename "$path")"
+		down
+	done
+	rm -rf --one-file-system "$bench"/capabilities* "$bench"/id_ed25519{,.pub,.new,.new.pub}
+	rmdir "$bench/hosts" "$bench" 2>/dev/null || :
+}
+
+list() {
+	local path state
+	for path in "$bench"/hosts/*/; do
+		[ -d "$path" ] || continue
+		use "$(basename "$path")"
+		state=down
+		if alive; then state=up; fi
+		echo "$name $(cat "$dir/address" 2>/dev/null || echo -) $state"
+	done
+}
+
+# stop_program ends every process of that name in the host's namespace, and waits for it.
+stop_program() {
+	# shellcheck disable=SC2016 # The host's shell expands it.
+	enter bash -c '
+		for try in {1..200}; do
+			left=
+			for comm in /proc/[0-9]*/comm; do
+				{ read -r program <"$comm"; } 2>/dev/null || continue
+				[ "$program" = "$1" ] || continue
+				pid=${comm#/proc/} pid=${pid%/comm} left=yes
+				if [ "$try" = 1 ]; then kill "$pid"; elif [ "$try" -gt 100 ]; then kill -9 "$pid"; fi 2>/dev/null
+			done
+			[ -n "$left" ] || exit 0
+			sleep 0.1
+		done
+		exit 1' bash "$1" || die "$1 on $name does not end"
+}
+
+start_sshd() {
+	enter /usr/sbin/sshd -E /var/log/sshd.log
+	wait_for 30 "sshd of $name listens" listens
+}
+
+libvirtd_answers() { enter virsh -q -c qemu:///system list >/dev/null 2>&1; }
+
+start_libvirtd() {
+	enter libvirtd -d
+	wait_for 60 "libvirtd of $name answers" libvirtd_answers
+}
+
+rekey() {
+	stop_program sshd
+	enter sh -c 'rm -f /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N "" -C "" -f /etc/ssh/ssh_host_ed25519_key'
+	write_fingerprint
+	start_sshd
+}
+
+[ "$(id -u)" = 0 ] || die "test hosts need root: namespaces, mounts, daemons"
+case ${1-} in
+list) list ;;
+down-all) down_all ;;
+up | down | exec | listing | rekey | start-sshd | stop-sshd | start-libvirtd | stop-libvirtd)
+	[ $# -ge 2 ] || usage
+	use "$2"
+	case $1 in
+	up) up "${3-}" ;;
+	down) down ;;
+	exec) enter "${@:3}" ;;
+	listing) enter bash -s <"$here/host-listing.sh" ;;
+	rekey) rekey ;;
+	start-sshd) start_sshd ;;
+	stop-sshd) stop_program sshd ;;
+	start-libvirtd) start_libvirtd ;;
+	stop-libvirtd) stop_program libvirtd ;;
+	esac
+	;;
+*) usage ;;
+esac

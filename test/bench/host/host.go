@@ -1,0 +1,189 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package host gives tests and the demo real libvirt hosts on one machine: each has namespaces of its own, a file system
+// of its own over the machine's, and a real sshd and libvirtd. The work is done by test/bench/host.sh.
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// DefaultDir is below where benches keep their hosts. It must be on a file system that overlayfs can have its upper
+// directory on, which a container's own overlay cannot.
+var DefaultDir = defaultDir()
+
+func defaultDir() string {
+	if dir := os.Getenv("CAPLV_BENCH_DIR"); dir != "" {
+		return dir
+	}
+	return "/var/tmp/caplv-bench"
+}
+
+// Account is the service account on every host.
+const Account = "caplv"
+
+// Bench is a set of hosts that share a network and the key pair of their clients.
+type Bench struct {
+	dir, script string
+	key         []byte
+}
+
+// New returns the bench of hosts in dir, which is created when the first host comes up. It needs root.
+func New(repository, dir string) (*Bench, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("test hosts need root: namespaces, mounts, daemons")
+	}
+	return &Bench{dir: dir, script: filepath.Join(repository, "test", "bench", "host.sh")}, nil
+}
+
+// run calls host.sh. Its error has what the script said.
+func (b *Bench) run(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, b.script, args...)
+	cmd.Env = append(os.Environ(), "CAPLV_BENCH_DIR="+b.dir)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	// What the script started in the background may hold its output open.
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return stdout.String(), fmt.Errorf("host.sh %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+// Up brings a host up and waits until it can be used.
+func (b *Bench) Up(ctx context.Context, name string) (*Host, error) {
+	if _, err := b.run(ctx, nil, "up", name); err != nil {
+		return nil, err
+	}
+	h := &Host{Name: name, bench: b}
+	if err := h.read(); err != nil {
+		return nil, err
+	}
+	key, err := os.ReadFile(filepath.Join(b.dir, "id_ed25519"))
+	if err != nil {
+		return nil, err
+	}
+	b.key = key
+	return h, nil
+}
+
+// DownAll takes all hosts down and removes everything of the bench.
+func (b *Bench) DownAll(ctx context.Context) error {
+	_, err := b.run(ctx, nil, "down-all")
+	return err
+}
+
+// PrivateKey is the key that every host of the bench accepts. It exists once a host has come up.
+func (b *Bench) PrivateKey() []byte { return b.key }
+
+// Host is one host that is up.
+type Host struct {
+	// Name is the host's name.
+	Name string
+	// Address is the host's IP address.
+	Address string
+	// Fingerprint is the fingerprint (SHA256:…) of the host's SSH key.
+	Fingerprint string
+
+	bench *Bench
+}
+
+// read reads what the script has written about the host.
+func (h *Host) read() error {
+	for file, into := range map[string]*string{"address": &h.Address, "fingerprint": &h.Fingerprint} {
+		content, err := os.ReadFile(filepath.Join(h.bench.dir, "hosts", h.Name, file))
+		if err != nil {
+			return err
+		}
+		*into = strings.TrimSpace(string(content))
+	}
+	return nil
+}
+
+// SSHAddress is HOST:PORT of the host's sshd.
+func (h *Host) SSHAddress() string { return h.Address + ":22" }
+
+// URI is what a LibvirtHost says to use the host.
+func (h *Host) URI() string { return "qemu+ssh://" + Account + "@" + h.Address + "/system" }
+
+// Down takes the host down, whatever state it is in.
+func (h *Host) Down(ctx context.Context) error { return h.do(ctx, "down") }
+
+// StopSSH ends the host's sshd and its connections; StartSSH starts it again.
+func (h *Host) StopSSH(ctx context.Context) error { return h.do(ctx, "stop-sshd") }
+
+// StartSSH starts sshd.
+func (h *Host) StartSSH(ctx context.Context) error { return h.do(ctx, "start-sshd") }
+
+// StopLibvirt ends libvirtd; StartLibvirt starts it again. Machines go on running.
+func (h *Host) StopLibvirt(ctx context.Context) error { return h.do(ctx, "stop-libvirtd") }
+
+// StartLibvirt starts libvirtd.
+func (h *Host) StartLibvirt(ctx context.Context) error { return h.do(ctx, "start-libvirtd") }
+
+// Rekey gives the host another SSH key, as an installation anew does.
+func (h *Host) Rekey(ctx context.Context) error {
+	if err := h.do(ctx, "rekey"); err != nil {
+		return err
+	}
+	return h.read()
+}
+
+// Listing is everything on the host that a machine could leave behind, in a stable order.
+func (h *Host) Listing(ctx context.Context) (string, error) {
+	return h.bench.run(ctx, nil, "listing", h.Name)
+}
+
+// Exec runs a command as root on the host and returns its standard output.
+func (h *Host) Exec(ctx context.Context, command ...string) (string, error) {
+	return h.bench.run(ctx, nil, append([]string{"exec", h.Name}, command...)...)
+}
+
+// Run runs a command as root on the host.
+func (h *Host) Run(ctx context.Context, command ...string) error {
+	_, err := h.Exec(ctx, command...)
+	return err
+}
+
+// WriteFile writes a file on the host.
+func (h *Host) WriteFile(ctx context.Context, path string, content []byte) error {
+	_, err := h.bench.run(ctx, bytes.NewReader(content), "exec", h.Name, "tee", path)
+	return err
+}
+
+// Copy copies a file of the machine to the host.
+func (h *Host) Copy(ctx context.Context, from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	_, err = h.bench.run(ctx, f, "exec", h.Name, "dd", "of="+to, "bs=1M", "status=none")
+	return err
+}
+
+func (h *Host) do(ctx context.Context, what string) error {
+	_, err := h.bench.run(ctx, nil, what, h.Name)
+	return err
+}
+
+// GuestImage builds the guest's image, unless it is cached, and returns its path.
+func GuestImage(ctx context.Context, repository string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(repository, "hack", "guest-image.sh"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("building the guest's image: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "guest.qcow2"), nil
+}

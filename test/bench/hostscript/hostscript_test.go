@@ -1,0 +1,228 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hostscript
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/caplv/caplv/test/bench/host"
+)
+
+func TestHostsThatComeUpAtOnceAreDistinctAndLeaveNothing(t *testing.T) {
+	b := newBench(t)
+	before := b.machine()
+	b.Expect(before["bench"]).To(BeEmpty())
+
+	hosts := make([]*host.Host, 4)
+	errs := make([]error, len(hosts))
+	var wg sync.WaitGroup
+	for i := range hosts {
+		wg.Go(func() { hosts[i], errs[i] = b.hosts.Up(t.Context(), fmt.Sprintf("h%d", i)) })
+	}
+	wg.Wait()
+	seen := map[string]string{}
+	for i, h := range hosts {
+		b.Expect(errs[i]).NotTo(HaveOccurred())
+		identity, err := b.ssh(h, "", "hostname; cat /etc/machine-id; virsh -c qemu:///system capabilities | grep -m1 '<uuid>'")
+		b.Expect(err).NotTo(HaveOccurred(), identity)
+		for _, fact := range append(strings.Split(strings.TrimSpace(identity), "\n"), h.Address, h.Fingerprint) {
+			b.Expect(seen).NotTo(HaveKey(fact), "hosts %s and %s are the same", seen[fact], h.Name)
+			seen[fact] = h.Name
+		}
+	}
+	list, err := b.script("list").Output()
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(strings.Count(string(list), " up\n")).To(Equal(len(hosts)), string(list))
+
+	b.Expect(hosts[0].Down(t.Context())).To(Succeed())
+	b.Expect(b.ssh(hosts[1], "", "echo alive")).To(Equal("alive\n"))
+	b.Expect(b.hosts.DownAll(t.Context())).To(Succeed())
+	b.expectMachine(before)
+	b.Expect(b.dir).NotTo(BeADirectory())
+}
+
+func TestDownWorksInAnyState(t *testing.T) {
+	firstProcess := func(b *bench) int {
+		content, err := os.ReadFile(filepath.Join(b.dir, "hosts", "h1", "pid"))
+		b.Expect(err).NotTo(HaveOccurred())
+		pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+		b.Expect(err).NotTo(HaveOccurred())
+		return pid
+	}
+	for _, row := range []struct {
+		name  string
+		spoil func(b *bench)
+	}{
+		{"up", func(b *bench) { b.up("h1") }},
+		{"never up", func(*bench) {}},
+		{"down already", func(b *bench) { b.Expect(b.up("h1").Down(t.Context())).To(Succeed()) }},
+		{"sshd and libvirtd stopped", func(b *bench) {
+			h := b.up("h1")
+			b.Expect(h.StopSSH(t.Context())).To(Succeed())
+			b.Expect(h.StopLibvirt(t.Context())).To(Succeed())
+		}},
+		{"first process killed", func(b *bench) {
+			b.up("h1")
+			b.Expect(syscall.Kill(firstProcess(b), syscall.SIGKILL)).To(Succeed())
+		}},
+		{"state files lost", func(b *bench) {
+			b.up("h1")
+			for _, name := range []string{"pid", "address", "fingerprint"} {
+				b.Expect(os.Remove(filepath.Join(b.dir, "hosts", "h1", name))).To(Succeed())
+			}
+		}},
+		{"pid file with the number of another process", func(b *bench) {
+			b.up("h1")
+			b.Expect(os.WriteFile(filepath.Join(b.dir, "hosts", "h1", "pid"), []byte(strconv.Itoa(os.Getpid())), 0o600)).To(Succeed())
+		}},
+		{"interface deleted", func(b *bench) {
+			h := b.up("h1")
+			b.Expect(h.Run(t.Context(), "ip", "link", "del", "eth0")).To(Succeed())
+		}},
+		{"tmpfs mounted and in use, virtual machine running", func(b *bench) {
+			h := b.up("h1")
+			b.Expect(b.ssh(h, "caplv-hostctl/1\nstage\nname=vm\nephemeral=yes\nsize=4M\n\n", "sudo -n /usr/libexec/caplv/caplv-hostctl")).To(
+				Equal("staged=created\n"))
+			b.Expect(h.WriteFile(t.Context(), "/root/vm.xml", []byte(domain("vm", "bios", "")))).To(Succeed())
+			b.Expect(h.Run(t.Context(), "virsh", "-c", "qemu:///system", "create", "/root/vm.xml")).To(Succeed())
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBench(t)
+			before := b.machine()
+			row.spoil(b)
+			out, err := b.script("down", "h1").CombinedOutput()
+			b.Expect(err).NotTo(HaveOccurred(), string(out))
+			b.Expect(entries(filepath.Join(b.dir, "hosts"))).To(BeEmpty())
+			b.Expect(b.hosts.DownAll(t.Context())).To(Succeed())
+			b.expectMachine(before)
+		})
+	}
+}
+
+func TestAnUpThatIsInterruptedLeavesNothing(t *testing.T) {
+	b := newBench(t)
+	before := b.machine()
+	cmd := b.script("up", "h1")
+	b.Expect(cmd.Start()).To(Succeed())
+	b.Eventually(func() error {
+		_, err := os.Stat(filepath.Join(b.dir, "hosts", "h1", "pid"))
+		return err
+	}, 30*time.Second, time.Millisecond).Should(Succeed())
+	b.Expect(cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
+	b.Expect(cmd.Wait()).NotTo(Succeed())
+	b.Expect(entries(filepath.Join(b.dir, "hosts"))).To(BeEmpty())
+	b.Expect(b.hosts.DownAll(t.Context())).To(Succeed())
+	b.expectMachine(before)
+}
+
+func TestDaemonsStopAndStart(t *testing.T) {
+	b := newBench(t)
+	h := b.up("h1")
+
+	b.Expect(h.StopSSH(t.Context())).To(Succeed())
+	_, err := net.DialTimeout("tcp", h.SSHAddress(), 5*time.Second)
+	b.Expect(err).To(MatchError(syscall.ECONNREFUSED))
+	b.Expect(h.StartSSH(t.Context())).To(Succeed())
+	b.Expect(b.ssh(h, "", "echo back")).To(Equal("back\n"))
+
+	b.Expect(h.StopLibvirt(t.Context())).To(Succeed())
+	out, err := b.ssh(h, "", "virsh -c qemu:///system list")
+	b.Expect(err).To(HaveOccurred())
+	b.Expect(out).To(ContainSubstring("failed to connect to the hypervisor"))
+	b.Expect(h.StartLibvirt(t.Context())).To(Succeed())
+	out, err = b.ssh(h, "", "virsh -q -c qemu:///system pool-list; virsh -q -c qemu:///system net-list")
+	b.Expect(err).NotTo(HaveOccurred(), out)
+	b.Expect(strings.Fields(out)).To(Equal([]string{"default", "active", "yes", "default", "active", "yes", "yes"}))
+
+	old := h.Fingerprint
+	b.Expect(h.Rekey(t.Context())).To(Succeed())
+	b.Expect(h.Fingerprint).To(And(HavePrefix("SHA256:"), Not(Equal(old))))
+	scan, err := exec.CommandContext(t.Context(), "sh", "-c", "ssh-keyscan "+h.Address+" 2>/dev/null | ssh-keygen -lf -").Output()
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(string(scan)).To(ContainSubstring(" " + h.Fingerprint + " "))
+}
+
+func TestTheAccountMayUseLibvirtAndRunTheHelperAlone(t *testing.T) {
+	b := newBench(t)
+	h := b.up("h1")
+	const helper = "sudo -n /usr/libexec/caplv/caplv-hostctl"
+	b.Expect(b.ssh(h, "caplv-hostctl/1\nprobe\n\n", helper)).To(Equal("version=1\ntmpfs=yes\n"))
+	for _, command := range []string{helper + " probe", "sudo -n id", "sudo -n /bin/bash " + strings.TrimPrefix(helper, "sudo -n ")} {
+		out, err := b.ssh(h, "", command)
+		b.Expect(err).To(HaveOccurred(), command)
+		b.Expect(out).To(ContainSubstring("password is required"), command)
+	}
+}
+
+func TestPreparingAHostAgainChangesNothing(t *testing.T) {
+	b := newBench(t)
+	h := b.up("h1")
+	for from, to := range map[string]string{
+		"hack/prepare-test-host.sh":                       "hack/",
+		"roles/host_helper/files/caplv-hostctl":           "roles/host_helper/files/",
+		filepath.Join(b.dir, "id_ed25519.pub")[len("/"):]: "",
+	} {
+		source := filepath.Join(b.repository, from)
+		if to == "" {
+			source = "/" + from
+		}
+		b.Expect(h.Run(t.Context(), "mkdir", "-p", "/opt/again/"+to)).To(Succeed())
+		b.Expect(h.Copy(t.Context(), source, "/opt/again/"+to+filepath.Base(from))).To(Succeed())
+	}
+	const state = `stat -c '%n %i %Z %U %a' /usr/libexec/caplv/caplv-hostctl /etc/sudoers.d/* /etc/tmpfiles.d/caplv.conf /run/caplv ` +
+		`/home/caplv/.ssh/authorized_keys; sha256sum /etc/passwd /etc/shadow /etc/group`
+	before, err := h.Exec(t.Context(), "sh", "-c", state)
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(h.Exec(t.Context(), "bash", "/opt/again/hack/prepare-test-host.sh",
+		"--user", "caplv", "--authorized-key", "/opt/again/id_ed25519.pub")).To(BeEmpty())
+	b.Expect(h.Exec(t.Context(), "sh", "-c", state)).To(Equal(before))
+}
+
+func TestTheListingShowsWhatAMachineLeavesBehind(t *testing.T) {
+	const virsh = "virsh -q -c qemu:///system "
+	b := newBench(t)
+	h := b.up("h1")
+	b.Expect(h.WriteFile(t.Context(), "/opt/vm.xml", []byte(domain("vm", "bios", "")))).To(Succeed())
+	before, err := h.Listing(t.Context())
+	b.Expect(err).NotTo(HaveOccurred())
+	for _, row := range []struct{ name, leave, clean string }{
+		{"a domain", virsh + "define /opt/vm.xml", virsh + "undefine vm"},
+		{"a pool", "mkdir /opt/pool; " + virsh + "pool-define-as p dir --target /opt/pool", virsh + "pool-undefine p"},
+		{"a volume", virsh + "vol-create-as default v 1M", virsh + "vol-delete --pool default v"},
+		{"a stopped network", virsh + "net-destroy default", virsh + "net-start default"},
+		{"a file below /run/caplv", "touch /run/caplv/.x", "rm /run/caplv/.x"},
+		{"a mount", "mkdir /run/caplv/m; mount -t tmpfs m /run/caplv/m", "umount /run/caplv/m; rmdir /run/caplv/m"},
+		{"NVRAM", "touch /var/lib/libvirt/qemu/nvram/vm.fd", "rm /var/lib/libvirt/qemu/nvram/vm.fd"},
+		{"a file in the account's home", "mkdir -p /home/caplv/.cache", "rmdir /home/caplv/.cache"},
+		{"a temporary file", "touch /tmp/x", "rm /tmp/x"},
+		{"shared memory", "touch /dev/shm/x", "rm /dev/shm/x"},
+		{
+			"a process of the account",
+			"setpriv --reuid caplv --clear-groups sleep 600 >/dev/null 2>&1 </dev/null & echo $! >/opt/pid; until grep -q sleep /proc/$!/comm; do :; done",
+			"kill $(cat /opt/pid); while grep -q sleep /proc/$(cat /opt/pid)/comm; do :; done 2>/dev/null",
+		},
+		{"an interface", "ip link add x type bridge", "ip link del x"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := NewWithT(t)
+			g.Expect(h.Run(t.Context(), "sh", "-c", row.leave)).To(Succeed())
+			g.Expect(h.Listing(t.Context())).NotTo(Equal(before))
+			g.Expect(h.Run(t.Context(), "sh", "-c", row.clean)).To(Succeed())
+			g.Expect(h.Listing(t.Context())).To(Equal(before))
+		})
+	}
+}

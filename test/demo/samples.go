@@ -1,0 +1,101 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+)
+
+const baseImage = "guest.qcow2"
+
+// applySamples applies the samples with what is different on this machine: addresses, emulation instead of KVM, a small
+// image.
+func (s *supervisor) applySamples(ctx context.Context) error {
+	manifests, err := s.cp.KustomizeBuild(ctx, filepath.Join(s.repository, "operator", "config", "samples"))
+	if err != nil {
+		return err
+	}
+	endpoint, err := url.Parse(s.cp.RESTConfig().Host)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.ParseInt(endpoint.Port(), 10, 32)
+	if err != nil {
+		return fmt.Errorf("the API server's address %s has no port: %w", endpoint, err)
+	}
+	changes := map[string]map[string]any{
+		"Cluster":        {"spec.controlPlaneEndpoint.host": endpoint.Hostname(), "spec.controlPlaneEndpoint.port": port},
+		"LibvirtCluster": {"spec.controlPlaneEndpoint.host": endpoint.Hostname(), "spec.controlPlaneEndpoint.port": port},
+		"LibvirtHost": {
+			"spec.uri": s.host.URI(), "spec.hostKeyFingerprint": s.host.Fingerprint, "spec.virtType": string(infrav1.VirtTypeQEMU),
+			"spec.reservedResources.vcpus": int64(0), "spec.reservedResources.memoryMB": int64(0),
+		},
+		"LibvirtMachine": {"spec.rootDisk.baseImage": baseImage, "spec.rootDisk.size": "1Gi", "spec.rootDisk.ephemeralPoolSize": "256M"},
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := adapt(u, changes[u.GetKind()]); err != nil {
+			return err
+		}
+		if u.GetKind() == "LibvirtHost" {
+			if err := s.createHostSecret(ctx, u); err != nil {
+				return err
+			}
+		}
+		content, err := json.Marshal(u)
+		if err != nil {
+			return err
+		}
+		if err := s.cp.Apply(ctx, content); err != nil {
+			return err
+		}
+	}
+}
+
+func adapt(u *unstructured.Unstructured, changes map[string]any) error {
+	for path, value := range changes {
+		var fields []string
+		for field := range bytes.SplitSeq([]byte(path), []byte(".")) {
+			fields = append(fields, string(field))
+		}
+		if err := unstructured.SetNestedField(u.Object, value, fields...); err != nil {
+			return fmt.Errorf("%s %s: %s: %w", u.GetKind(), u.GetName(), path, err)
+		}
+	}
+	return nil
+}
+
+// createHostSecret makes the Secret that the sample's LibvirtHost refers to.
+func (s *supervisor) createHostSecret(ctx context.Context, lh *unstructured.Unstructured) error {
+	name, _, err := unstructured.NestedString(lh.Object, "spec", "secretRef", "name")
+	if err != nil {
+		return err
+	}
+	return s.cp.Client().Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: lh.GetNamespace(), Name: name},
+		Type:       corev1.SecretTypeSSHAuth,
+		Data:       map[string][]byte{infrav1.SSHPrivateKeySecretKey: s.hosts.PrivateKey()},
+	})
+}

@@ -1,0 +1,214 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/test/bench/controlplane"
+	"github.com/caplv/caplv/test/bench/host"
+	"github.com/caplv/caplv/test/bench/operator"
+)
+
+const (
+	hostName    = "demo"
+	machineName = "worker01"
+	bootTime    = 10 * time.Minute
+)
+
+// supervisor holds what runs.
+type supervisor struct {
+	*demo
+	progress *os.File
+	cp       *controlplane.ControlPlane
+	operator *operator.Operator
+	hosts    *host.Bench
+	host     *host.Host
+}
+
+// supervise brings everything up, keeps it until it is told to end, and takes it down.
+func (d *demo) supervise(ctx context.Context) error {
+	progress, err := os.Create(d.path("progress"))
+	if err != nil {
+		return err
+	}
+	s := &supervisor{demo: d, progress: progress}
+	defer s.tearDown()
+	if err := s.bringUp(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		s.say("  %v", err)
+		s.say(wordFailed)
+		return err
+	}
+	s.say(wordReady)
+	<-ctx.Done()
+	return nil
+}
+
+func (s *supervisor) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.progress, format+"\n", args...)
+}
+
+// step announces a step and how long it took.
+func (s *supervisor) step(what string, do func() error) error {
+	s.say("• %s …", what)
+	start := time.Now()
+	if err := do(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	s.say("  done in %.1f s", time.Since(start).Seconds())
+	return nil
+}
+
+func (s *supervisor) bringUp(ctx context.Context) error {
+	var image string
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"Starting etcd, kube-apiserver and Cluster API", func() (err error) {
+			s.cp, err = controlplane.Start(ctx, controlplane.Options{
+				Dir: s.path("controlplane"), CRDDir: filepath.Join(s.repository, "operator", "config", "crd"),
+				AddToScheme: []func(*runtime.Scheme) error{infrav1.AddToScheme},
+			})
+			return err
+		}},
+		{"Building and starting the operator under its shipped roles", func() (err error) {
+			if s.operator, err = operator.New(ctx, s.cp, operator.Options{Repository: s.repository, Dir: s.dir}); err != nil {
+				return err
+			}
+			return s.operator.Start(ctx)
+		}},
+		{"Building the guest's image", func() (err error) {
+			image, err = host.GuestImage(ctx, s.repository)
+			return err
+		}},
+		{"Bringing up a libvirt host (sshd, libvirtd, QEMU) in namespaces of its own", func() (err error) {
+			if s.hosts, err = host.New(s.repository, s.path("hosts")); err != nil {
+				return err
+			}
+			if s.host, err = s.hosts.Up(ctx, hostName); err != nil {
+				return err
+			}
+			return s.host.Copy(ctx, image, "/var/lib/libvirt/images/"+baseImage)
+		}},
+		{"Applying operator/config/samples, adapted to this machine", func() error { return s.applySamples(ctx) }},
+		{"Waiting for machine " + machineName, func() error { return s.waitForMachine(ctx) }},
+		{"Waiting for its guest to report (it is emulated, which takes a while)", func() error { return s.waitForGuest(ctx) }},
+	} {
+		if err := s.step(step.what, step.do); err != nil {
+			return err
+		}
+	}
+	return s.show(ctx)
+}
+
+// waitForMachine waits until the machine runs and tells each state on the way.
+func (s *supervisor) waitForMachine(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	last := ""
+	for {
+		lm := &infrav1.LibvirtMachine{}
+		if err := s.cp.Client().Get(ctx, client.ObjectKey{Namespace: "default", Name: machineName}, lm); err != nil {
+			return err
+		}
+		ready := conditions.Get(lm, infrav1.MachineReadyCondition)
+		if ready != nil {
+			if state := ready.Reason + ": " + ready.Message; state != last {
+				s.say("  %s", state)
+				last = state
+			}
+			if conditions.IsTrue(lm, infrav1.MachineReadyCondition) {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it is still not running: %s", last)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// waitForGuest waits until the guest has said on its serial console what it received.
+func (s *supervisor) waitForGuest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	for {
+		if text, err := s.serialLog(ctx); err == nil && strings.Contains(text, "CAPLV-GUEST DONE") {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no report on the serial console within %s", bootTime)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+func (s *supervisor) serialLog(ctx context.Context) (string, error) {
+	return s.host.Exec(ctx, "cat", "/var/log/libvirt/qemu/default-my-cluster-"+machineName+"-serial.log")
+}
+
+// show ends the progress with what a user would look at next.
+func (s *supervisor) show(ctx context.Context) error {
+	out, err := s.cp.Kubectl(ctx, "get", "clusters,libvirtclusters,libvirthosts,machines,libvirtmachines")
+	if err != nil {
+		return err
+	}
+	s.say("\n$ kubectl get clusters,libvirtclusters,libvirthosts,machines,libvirtmachines\n%s", out)
+	serial, err := s.serialLog(ctx)
+	if err != nil {
+		return err
+	}
+	s.say("What the guest reports on its serial console (FWCFG is the Ignition config that it received):")
+	for line := range strings.SplitSeq(serial, "\n") {
+		if _, report, ok := strings.Cut(strings.TrimSpace(line), "CAPLV-GUEST "); ok {
+			s.say("  %s", report)
+		}
+	}
+	kubectl := filepath.Join(s.repository, "bin", "kubectl")
+	if _, err := os.Stat(kubectl); err != nil {
+		kubectl = "kubectl"
+	}
+	s.say(`
+Look around:
+  export KUBECONFIG=%s
+  %s get lvm -o wide                 # the machine; lvh: the host
+  %s describe lvm %s           # its conditions and events
+  CAPLV_BENCH_DIR=%s test/bench/host.sh exec %s virsh -c qemu:///system list
+  less %s                 # the operator's log
+  %s delete machine %s         # and watch everything leave the host
+End it with: make demo-down`,
+		s.cp.Kubeconfig(), kubectl, kubectl, machineName, s.path("hosts"), hostName, s.operator.LogPath(), kubectl, machineName)
+	return nil
+}
+
+// tearDown stops everything that runs.
+func (s *supervisor) tearDown() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if s.cp != nil {
+		// The operator is one of its processes.
+		if err := s.cp.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "demo: stopping the control plane:", err)
+		}
+	}
+	if s.hosts != nil {
+		if err := s.hosts.DownAll(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "demo: taking the host down:", err)
+		}
+	}
+}

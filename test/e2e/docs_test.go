@@ -1,0 +1,82 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+
+// TestEveryYAMLThatUsersAreShownIsAccepted applies each document to the API server, with its CRDs and webhooks, as a dry run.
+func TestEveryYAMLThatUsersAreShownIsAccepted(t *testing.T) {
+	g := NewWithT(t)
+	documents := map[string]string{}
+	pages, err := filepath.Glob(filepath.Join(suite.repository, "docs", "*.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, page := range append(pages, filepath.Join(suite.repository, "README.md")) {
+		content, err := os.ReadFile(page)
+		g.Expect(err).NotTo(HaveOccurred())
+		for i, match := range yamlBlock.FindAllStringSubmatch(string(content), -1) {
+			documents[filepath.Base(page)+fmt.Sprintf(" block %d", i+1)] = match[1]
+		}
+	}
+	g.Expect(len(documents)).To(BeNumerically(">=", 3), "the README shows host, cluster and machine")
+	samples, err := filepath.Glob(filepath.Join(suite.repository, "operator", "config", "samples", "*.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, sample := range samples {
+		if filepath.Base(sample) == "kustomization.yaml" {
+			continue
+		}
+		content, err := os.ReadFile(sample)
+		g.Expect(err).NotTo(HaveOccurred())
+		documents[filepath.Base(sample)] = string(content)
+	}
+	for name, document := range documents {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			file := filepath.Join(t.TempDir(), "document.yaml")
+			g.Expect(os.WriteFile(file, []byte(document), 0o600)).To(Succeed())
+			// Strict: a field that the API does not have is an error, not a warning.
+			out, err := suite.cp.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-f", file)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(strings.Count(out, "server dry run")).To(Equal(strings.Count(document, "\nkind: ")))
+		})
+	}
+}
+
+// TestTheSamplesBuild checks that the samples can be applied as a whole, in their order.
+func TestTheSamplesBuild(t *testing.T) {
+	g := NewWithT(t)
+	out, err := suite.cp.KustomizeBuild(t.Context(), filepath.Join(suite.repository, "operator", "config", "samples"))
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, kind := range []string{"Cluster", "LibvirtCluster", "LibvirtHost", "LibvirtMachine", "Machine", "Secret"} {
+		g.Expect(string(out)).To(ContainSubstring("\nkind: " + kind + "\n"))
+	}
+}
+
+// TestTheOperatorHasNoMoreRightsThanItNeeds spot-checks the shipped roles with the account of the operator.
+func TestTheOperatorHasNoMoreRightsThanItNeeds(t *testing.T) {
+	for verb, want := range map[string]string{
+		"get secrets": "yes", "list secrets": "no", "watch secrets": "no", "create secrets": "no",
+		"create libvirtmachines.infrastructure.cluster.x-k8s.io": "no", "delete libvirtmachines.infrastructure.cluster.x-k8s.io": "no",
+		"patch machines.cluster.x-k8s.io": "no", "get nodes": "no", "create pods": "no",
+	} {
+		t.Run(verb, func(t *testing.T) {
+			g := NewWithT(t)
+			args := append([]string{"auth", "can-i"}, strings.Fields(verb)...)
+			// kubectl's exit status says no as well.
+			out, _ := suite.cp.Kubectl(t.Context(), append(args, "--as=system:serviceaccount:caplv-system:caplv-manager", "-n", metav1.NamespaceDefault)...)
+			g.Expect(strings.TrimSpace(out)).To(Equal(want))
+		})
+	}
+}
