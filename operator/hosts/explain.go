@@ -19,7 +19,9 @@ type configError struct{ reason, message string }
 func (e *configError) Error() string { return e.message }
 
 // NewConfigError returns an error that Explain turns into this reason and message.
-func NewConfigError(reason, message string) error { return &configError{reason: reason, message: message} }
+func NewConfigError(reason, message string) error {
+	return &configError{reason: reason, message: message}
+}
 
 var connReasons = map[hostconn.Reason]string{
 	hostconn.Unauthorized:    infrav1.UnauthorizedReason,

@@ -37,6 +37,7 @@ var rules = []rule{
 	// What already is as it should be.
 	on(AlreadyActive, `Domain is already active`),
 	on(AlreadyActive, `is already active`),
+	on(StillActive, `is still active`),
 	on(NotActive, `domain is not running`),
 	on(PoolInactive, `storage pool '.*' containing volume '.*' is not active`),
 	on(NotActive, `storage pool '.*' is not active`, "pool-destroy"),

@@ -23,6 +23,7 @@ const (
 	BridgeHelperFailed     Reason = "BridgeHelperFailed"
 	AlreadyActive          Reason = "AlreadyActive"
 	NotActive              Reason = "NotActive"
+	StillActive            Reason = "StillActive"
 	NoSpace                Reason = "NoSpace"
 	InsufficientMemory     Reason = "InsufficientMemory"
 	ImageInUse             Reason = "ImageInUse"

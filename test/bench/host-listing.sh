@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs on a test host and prints, in a stable order, everything that a machine could leave behind. Two listings are equal
-# when nothing was. Logs are left out: libvirt keeps a domain's log when the domain is gone.
+# when nothing was.
 set -euo pipefail
 export LC_ALL=C
 
@@ -66,6 +66,6 @@ section links links
 section processes processes
 section 'mounts below /run/caplv' awk '$5 ~ "^/run/caplv" { print $5, $NF }' /proc/self/mountinfo
 for dir in /run/caplv /var/lib/libvirt/images /var/lib/libvirt/qemu /var/lib/libvirt/swtpm /etc/libvirt/qemu /etc/libvirt/storage \
-	/home/caplv /tmp /var/tmp /dev/shm; do
+	/var/log/libvirt/qemu /home/caplv /tmp /var/tmp /dev/shm; do
 	section "files below $dir" tree "$dir"
 done

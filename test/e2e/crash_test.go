@@ -50,7 +50,6 @@ func TestAnOperatorThatIsKilledConverges(t *testing.T) {
 		t.Run(pool.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.expectHost("True/HostReady")
-			before := w.listing()
 			for i := range pool.create {
 				t.Logf("killing at %s and at %s", pool.create[i], pool.remove[i])
 				name := fmt.Sprintf("worker%d", i)
@@ -68,7 +67,7 @@ func TestAnOperatorThatIsKilledConverges(t *testing.T) {
 				killAt(w, pool.remove[i], w.nodeName(name))
 				w.g.Expect(suite.operator.Start(t.Context())).To(Succeed())
 				w.expectGone(name)
-				w.expectListing(before)
+				w.expectListing(w.untouched)
 			}
 		})
 	}

@@ -42,7 +42,6 @@ func TestDeletionWaitsForAHostThatCannotBeReached(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.expectHost("True/HostReady")
-			before := w.listing()
 			lm := w.libvirtMachine("worker01")
 			ephemeral(&lm.Spec)
 			w.createMachine(lm)
@@ -57,7 +56,7 @@ func TestDeletionWaitsForAHostThatCannotBeReached(t *testing.T) {
 
 			w.g.Expect(row.mendHost(w)).To(Succeed())
 			w.expectGone("worker01")
-			w.expectListing(before)
+			w.expectListing(w.untouched)
 		})
 	}
 }

@@ -40,7 +40,6 @@ func TestAGuestReceivesExactlyItsConfigAndLeavesNoTrace(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.expectHost("True/HostReady")
-			before := w.listing()
 
 			lm := w.libvirtMachine("worker01")
 			row.prepare(&lm.Spec)
@@ -57,7 +56,7 @@ func TestAGuestReceivesExactlyItsConfigAndLeavesNoTrace(t *testing.T) {
 
 			w.deleteMachine("worker01")
 			w.expectGone("worker01")
-			w.expectListing(before)
+			w.expectListing(w.untouched)
 		})
 	}
 }
@@ -142,7 +141,6 @@ func (w *world) checkConfig(lm *infrav1.LibvirtMachine, line string) {
 func TestAMachineOfTheSameNameCanBeCreatedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
-	before := w.listing()
 	var ids []string
 	for range 2 {
 		lm := w.libvirtMachine("worker01")
@@ -152,7 +150,7 @@ func TestAMachineOfTheSameNameCanBeCreatedAgain(t *testing.T) {
 		w.g.Expect(w.eventReasons("LibvirtMachine", "worker01")).To(ContainElement("Running"))
 		w.deleteMachine("worker01")
 		w.expectGone("worker01")
-		w.expectListing(before)
+		w.expectListing(w.untouched)
 	}
 	w.g.Expect(ids[0]).NotTo(Equal(ids[1]), "two incarnations share a provider ID")
 }
@@ -181,21 +179,15 @@ func TestAMachineWithoutSizesGetsWhatTheHostHasAvailable(t *testing.T) {
 }
 
 func TestAForeignDomainOfTheSameNameIsNeverTouched(t *testing.T) {
-	w := newWorld(t)
-	w.expectHost("True/HostReady")
-	node := w.nodeName("worker01")
-	foreign := `<domain type='qemu'><name>` + node + `</name><memory unit='MiB'>128</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os></domain>`
-	w.g.Expect(w.host.WriteFile(t.Context(), "/root/foreign.xml", []byte(foreign))).To(Succeed())
-	_, err := w.host.Exec(t.Context(), "virsh", "-c", "qemu:///system", "define", "/root/foreign.xml")
-	w.g.Expect(err).NotTo(HaveOccurred())
-	before := w.listing()
-
+	w := newWorld(t, func(w *world) {
+		foreign := `<domain type='qemu'><name>` + w.nodeName("worker01") + `</name><memory unit='MiB'>128</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os></domain>`
+		w.g.Expect(w.host.WriteFile(w.t.Context(), "/root/foreign.xml", []byte(foreign))).To(Succeed())
+		w.g.Expect(w.host.Run(w.t.Context(), "virsh", "-c", "qemu:///system", "define", "/root/foreign.xml")).To(Succeed())
+	})
 	w.createMachine(w.libvirtMachine("worker01"))
 	w.expectMachine("worker01", infrav1.DomainRunningCondition, "False/"+infrav1.DomainAlreadyExistsReason)
 	w.expectMachine("worker01", infrav1.MachineReadyCondition, "False/"+infrav1.DomainAlreadyExistsReason)
-	w.expectListing(before)
-
 	w.deleteMachine("worker01")
 	w.expectGone("worker01")
-	w.expectListing(before)
+	w.expectListing(w.untouched)
 }

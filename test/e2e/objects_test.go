@@ -33,10 +33,13 @@ type world struct {
 	namespace string
 	host      *host.Host
 	lhost     *infrav1.LibvirtHost
+	// untouched is what was on the host before the operator knew of it.
+	untouched string
 }
 
-// newWorld brings up a host with the guest's image and the objects that a machine needs.
-func newWorld(t *testing.T) *world {
+// newWorld brings up a host with the guest's image and the objects that a machine needs. prepare changes the host before the
+// operator knows of it.
+func newWorld(t *testing.T, prepare ...func(*world)) *world {
 	t.Helper()
 	w := newNamespace(t)
 	h, err := suite.hosts.Up(t.Context(), w.namespace)
@@ -52,6 +55,12 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	w.g.Expect(h.Copy(t.Context(), suite.image, "/var/lib/libvirt/images/"+imageName)).To(Succeed())
+	w.g.Expect(h.Run(t.Context(), "virsh", "-c", "qemu:///system", "pool-refresh", "default")).To(Succeed())
+	for _, p := range prepare {
+		p(w)
+	}
+	// Before the operator knows the host: it has neither processes nor files there.
+	w.untouched = w.listing()
 	w.createHostSecret(suite.hosts.PrivateKey())
 	w.lhost = w.libvirtHost(h.URI(), h.Fingerprint)
 	w.create(w.lhost)
@@ -143,4 +152,6 @@ func (w *world) deleteMachine(name string) {
 }
 
 // nodeName is the name that the machine has everywhere.
-func (w *world) nodeName(machine string) string { return fmt.Sprintf("%s-prod-%s", w.namespace, machine) }
+func (w *world) nodeName(machine string) string {
+	return fmt.Sprintf("%s-prod-%s", w.namespace, machine)
+}

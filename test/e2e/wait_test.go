@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,24 @@ func (w *world) listing() string {
 // expectListing waits until the host is as it was; virsh and ssh processes of the operator take a moment to end.
 func (w *world) expectListing(before string) {
 	w.t.Helper()
-	w.g.Eventually(w.listing, 30*time.Second, time.Second).Should(Equal(before))
+	w.g.Eventually(func() string { return difference(before, w.listing()) }, 30*time.Second, time.Second).Should(BeEmpty())
+}
+
+// difference lists the lines that are gone (-) and new (+).
+func difference(before, after string) string {
+	var out strings.Builder
+	old, current := strings.Split(before, "\n"), strings.Split(after, "\n")
+	for _, line := range old {
+		if !slices.Contains(current, line) {
+			out.WriteString("- " + line + "\n")
+		}
+	}
+	for _, line := range current {
+		if !slices.Contains(old, line) {
+			out.WriteString("+ " + line + "\n")
+		}
+	}
+	return out.String()
 }
 
 // report waits for the guest's report on its serial console and returns its lines by their first word.
@@ -173,4 +191,3 @@ func (w *world) eventReasons(kind, name string) []string {
 	}
 	return reasons
 }
-

@@ -64,7 +64,9 @@ func (s *scope) requeueAfter(now time.Time) time.Duration {
 	}
 }
 
-func (s *scope) provisioned() bool { return ptr.Deref(s.machine.Status.Initialization.Provisioned, false) }
+func (s *scope) provisioned() bool {
+	return ptr.Deref(s.machine.Status.Initialization.Provisioned, false)
+}
 
 // phaseOwners waits for what Cluster API sets before an infrastructure provider may begin.
 func (r *Reconciler) phaseOwners(_ context.Context, s *scope) error {

@@ -31,7 +31,7 @@ func updateStatus(s *scope) {
 	lm.Status.ObservedGeneration = lm.Generation
 	if s.seen != nil {
 		lm.Status.DomainState = s.domainState
-		lm.Status.VCPUs = int32(min(s.seen.VCPUs, 1<<30))         //nolint:gosec // Bounded.
+		lm.Status.VCPUs = int32(min(s.seen.VCPUs, 1<<30))        //nolint:gosec // Bounded.
 		lm.Status.MemoryMB = int32(min(s.seen.MemoryMiB, 1<<30)) //nolint:gosec // Bounded.
 	} else if s.observed {
 		lm.Status.DomainState = ""
