@@ -175,8 +175,7 @@ func failure(result hostconn.Result) error {
 
 // CodeOf returns the code of an error of this package, and "" for any other.
 func CodeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return ""

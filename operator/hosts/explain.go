@@ -49,8 +49,7 @@ var virshReasons = map[virsh.Reason]string{
 // Explain turns an error of Connect or of a Host's method into the reason and the message of a condition. An error that it has
 // no name for keeps its own words under the fallback reason.
 func Explain(err error, fallback string) (reason, message string) {
-	var config *configError
-	if errors.As(err, &config) {
+	if config, ok := errors.AsType[*configError](err); ok {
 		return config.reason, config.message
 	}
 	if r, ok := connReasons[hostconn.ReasonOf(err)]; ok {
@@ -59,8 +58,7 @@ func Explain(err error, fallback string) (reason, message string) {
 	if r, ok := virshReasons[virsh.ReasonOf(err)]; ok {
 		return r, err.Error()
 	}
-	var helper *hostctl.Error
-	if errors.As(err, &helper) {
+	if helper, ok := errors.AsType[*hostctl.Error](err); ok {
 		switch helper.Code {
 		case hostctl.CodeHelperMissing, hostctl.CodeHelperNotPermitted:
 			return infrav1.HelperUnavailableReason, err.Error()

@@ -5,6 +5,7 @@ package virsh
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -105,12 +106,7 @@ func (r rule) applies(verb string) bool {
 	if len(r.verbs) == 0 {
 		return true
 	}
-	for _, v := range r.verbs {
-		if verb == v {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.verbs, verb)
 }
 
 // clean removes virsh's prefix from each line.

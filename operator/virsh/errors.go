@@ -57,8 +57,7 @@ func (e *Error) Error() string {
 
 // ReasonOf returns the reason of an error of this package, and "" for any other.
 func ReasonOf(err error) Reason {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
 	}
 	return ""

@@ -29,8 +29,7 @@ func (p *localProcess) Stderr() io.Reader     { return p.stderr }
 func (p *localProcess) Close() error          { return p.stdin.Close() }
 func (p *localProcess) Wait() (int, error) {
 	err := p.cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
@@ -44,7 +43,7 @@ type local struct {
 
 func (l *local) start(_ context.Context, command string) (Process, error) {
 	l.starts++
-	cmd := exec.Command("/bin/sh", "-c", command) //nolint:noctx,gosec // The command is the package's constant.
+	cmd := exec.Command("/bin/sh", "-c", command) //nolint:noctx // The command is the package's constant.
 	cmd.Env = l.env
 	p := &localProcess{cmd: cmd}
 	var err error

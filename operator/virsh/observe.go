@@ -137,7 +137,7 @@ func (s *Shell) Probe(ctx context.Context, virtType string) (Hypervisor, error) 
 	h.CPUs, h.MemoryMiB = parseSize(b.text(info), b.text(memory))
 	_ = b.text(capabilities)
 	if ReasonOf(b.err) == InvalidDefinition {
-		b.err = &Error{Reason: VirtTypeUnsupported, Command: "domcapabilities", Message: b.err.(*Error).Message} //nolint:errorlint,forcetypeassert // ReasonOf has looked.
+		b.err = &Error{Reason: VirtTypeUnsupported, Message: b.err.Error()}
 	}
 	if b.err == nil && (h.CPUs == 0 || h.MemoryMiB == 0) {
 		b.err = &Error{Reason: Unknown, Command: "nodeinfo", Message: "the host does not tell its CPUs and memory"}

@@ -56,7 +56,7 @@ func startProcess(ctx context.Context, start Starter, command string) (*process,
 
 // greet learns from the first marker whether virsh echoes.
 func (p *process) greet(ctx context.Context) error {
-	if err := p.write(ctx, fmt.Sprintf("echo \"%s\" \"hello.\"\n", p.mark)); err != nil {
+	if err := p.write(ctx, fmt.Sprintf("echo %q \"hello.\"\n", p.mark)); err != nil {
 		return p.explain(ctx, err)
 	}
 	before, err := p.stdout.until(ctx, p.mark+" hello.")
@@ -77,7 +77,7 @@ func (p *process) do(ctx context.Context, commands ...command) ([]output, error)
 			return nil, c.err
 		}
 		p.seq++
-		fmt.Fprintf(&text, "%s\necho \"%s\" \"%d.\"\necho --err \"%s\" \"%d.\"\n", c.line, p.mark, p.seq, p.mark, p.seq)
+		fmt.Fprintf(&text, "%s\necho %q \"%d.\"\necho --err %q \"%d.\"\n", c.line, p.mark, p.seq, p.mark, p.seq)
 	}
 	if err := p.write(ctx, text.String()); err != nil {
 		return nil, p.explain(ctx, err)
@@ -147,8 +147,7 @@ func (p *process) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("waiting for virsh: %w", ctx.Err())
 	}
-	var known *Error
-	if errors.As(err, &known) {
+	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
 	// Whatever ended it has been said by now; the process is over, so this does not wait for long.

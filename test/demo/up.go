@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -65,8 +64,11 @@ func (d *demo) up(ctx context.Context) error {
 	if err := os.WriteFile(d.path("pid"), []byte(strconv.Itoa(supervisor.Process.Pid)), 0o600); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- supervisor.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = supervisor.Wait() // What it has to say is in its log.
+		close(ended)
+	}()
 	return d.follow(ctx, ended)
 }
 
@@ -78,29 +80,20 @@ func (d *demo) installPackages(ctx context.Context) error {
 }
 
 // follow prints the progress file as it grows, until the supervisor is done or dead.
-func (d *demo) follow(ctx context.Context, ended <-chan error) error {
-	var file *os.File
-	var reader *bufio.Reader
-	partial := ""
-	dead := false
-	for {
-		if file == nil {
-			if f, err := os.Open(d.path("progress")); err == nil {
-				file, reader = f, bufio.NewReader(f)
-				defer func() { _ = f.Close() }()
-			}
+func (d *demo) follow(ctx context.Context, ended <-chan struct{}) error {
+	shown := 0
+	for dead := false; ; {
+		// It is short; reading it anew each time is simpler than following it.
+		content, err := os.ReadFile(d.path("progress"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
-		for reader != nil {
-			text, err := reader.ReadString('\n')
-			partial += text
-			if errors.Is(err, io.EOF) {
+		for {
+			line, _, complete := strings.Cut(string(content[min(shown, len(content)):]), "\n")
+			if !complete {
 				break
 			}
-			if err != nil {
-				return err
-			}
-			line := strings.TrimSuffix(partial, "\n")
-			partial = ""
+			shown += len(line) + 1
 			switch line {
 			case wordReady:
 				return nil
@@ -114,7 +107,7 @@ func (d *demo) follow(ctx context.Context, ended <-chan error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("interrupted; the demo goes on in the background; end it with: make demo-down")
+			return errors.New("interrupted; the demo goes on in the background; end it with: make demo-down")
 		case <-ended:
 			dead = true
 		case <-time.After(200 * time.Millisecond):

@@ -12,10 +12,9 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+var yamlBlock = regexp.MustCompile("(?s)(?:^|\n)```yaml\n(.*?\n)```")
 
 // TestEveryYAMLThatUsersAreShownIsAccepted applies each document to the API server, with its CRDs and webhooks, as a dry run.
 func TestEveryYAMLThatUsersAreShownIsAccepted(t *testing.T) {
@@ -70,12 +69,15 @@ func TestTheOperatorHasNoMoreRightsThanItNeeds(t *testing.T) {
 		"get secrets": "yes", "list secrets": "no", "watch secrets": "no", "create secrets": "no",
 		"create libvirtmachines.infrastructure.cluster.x-k8s.io": "no", "delete libvirtmachines.infrastructure.cluster.x-k8s.io": "no",
 		"patch machines.cluster.x-k8s.io": "no", "get nodes": "no", "create pods": "no",
+		"create leases.coordination.k8s.io": "no", "create leases.coordination.k8s.io -n caplv-system": "yes",
+		"update leases.coordination.k8s.io/caplv-manager.infrastructure.cluster.x-k8s.io -n caplv-system": "yes",
+		"update leases.coordination.k8s.io/another -n caplv-system":                                       "no",
 	} {
 		t.Run(verb, func(t *testing.T) {
 			g := NewWithT(t)
 			args := append([]string{"auth", "can-i"}, strings.Fields(verb)...)
 			// kubectl's exit status says no as well.
-			out, _ := suite.cp.Kubectl(t.Context(), append(args, "--as=system:serviceaccount:caplv-system:caplv-manager", "-n", metav1.NamespaceDefault)...)
+			out, _ := suite.cp.Kubectl(t.Context(), append(args, "--as=system:serviceaccount:caplv-system:caplv-manager")...)
 			g.Expect(strings.TrimSpace(out)).To(Equal(want))
 		})
 	}

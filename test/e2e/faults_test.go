@@ -35,7 +35,10 @@ func TestDeletionWaitsForAHostThatCannotBeReached(t *testing.T) {
 			func(w *world) error { return w.host.StartLibvirt(w.t.Context()) },
 			infrav1.LibvirtUnavailableReason},
 		{"virsh is missing",
-			func(w *world) error { return w.host.Run(w.t.Context(), "mv", "/usr/bin/virsh", "/usr/bin/virsh.away") },
+			// A virsh that runs already would go on.
+			func(w *world) error {
+				return w.host.Run(w.t.Context(), "sh", "-c", "mv /usr/bin/virsh /usr/bin/virsh.away && { pkill -x virsh || true; }")
+			},
 			func(w *world) error { return w.host.Run(w.t.Context(), "mv", "/usr/bin/virsh.away", "/usr/bin/virsh") },
 			infrav1.VirshMissingReason},
 	} {

@@ -12,7 +12,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -159,8 +158,8 @@ func TestAMachineWithoutSizesGetsWhatTheHostHasAvailable(t *testing.T) {
 	w := newWorld(t)
 	lh := w.expectHost("True/HostReady")
 	base := lh.DeepCopy()
-	lh.Spec.ReservedResources.VCPUs = ptr.To(lh.Status.Capacity.TotalVCPUs - 1)
-	lh.Spec.ReservedResources.MemoryMB = ptr.To(lh.Status.Capacity.TotalMemoryMB - 300)
+	lh.Spec.ReservedResources.VCPUs = new(lh.Status.Capacity.TotalVCPUs - 1)
+	lh.Spec.ReservedResources.MemoryMB = new(lh.Status.Capacity.TotalMemoryMB - 300)
 	w.g.Expect(suite.cp.Client().Patch(t.Context(), lh, client.MergeFrom(base))).To(Succeed())
 	w.g.Eventually(func(g Gomega) {
 		g.Expect(suite.cp.Client().Get(t.Context(), client.ObjectKeyFromObject(lh), lh)).To(Succeed())

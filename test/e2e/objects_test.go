@@ -139,7 +139,7 @@ func (w *world) createMachine(lm *infrav1.LibvirtMachine) {
 	meta.Labels = map[string]string{clusterv1.ClusterNameLabel: "prod"}
 	w.create(&clusterv1.Machine{ObjectMeta: meta, Spec: clusterv1.MachineSpec{
 		ClusterName:       "prod",
-		Bootstrap:         clusterv1.Bootstrap{DataSecretName: ptr.To(lm.Name + "-bootstrap")},
+		Bootstrap:         clusterv1.Bootstrap{DataSecretName: new(lm.Name + "-bootstrap")},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "LibvirtMachine", Name: lm.Name},
 	}})
 }

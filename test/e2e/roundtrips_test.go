@@ -83,7 +83,7 @@ func (w *world) metrics(token string) map[string]*dto.MetricFamily {
 	w.g.Expect(err).NotTo(HaveOccurred())
 	request.Header.Set("Authorization", "Bearer "+token)
 	// The certificate is self-signed by the manager; what is tested here is not the certificate.
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // See above.
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := c.Do(request)
 	w.g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()

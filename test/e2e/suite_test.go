@@ -8,14 +8,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/test/bench/controlplane"
 	"github.com/caplv/caplv/test/bench/host"
 	"github.com/caplv/caplv/test/bench/operator"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // suite is what the tests share: one control plane and one operator; each test has its own host.
@@ -58,8 +60,8 @@ func run(m *testing.M) int {
 func setUp(ctx context.Context, dir string) (func(), error) {
 	var undo []func()
 	teardown := func() {
-		for i := len(undo) - 1; i >= 0; i-- {
-			undo[i]()
+		for _, u := range slices.Backward(undo) {
+			u()
 		}
 	}
 	var err error

@@ -134,12 +134,12 @@ func (r *Reconciler) check(ctx context.Context, lc *infrav1.LibvirtCluster, clus
 	}
 	_ = conn.Close()
 	setReady(lc, metav1.ConditionTrue, infrav1.ControlPlaneReachableReason, fmt.Sprintf("%s accepts connections", address))
-	lc.Status.Initialization.Provisioned = ptr.To(true)
+	lc.Status.Initialization.Provisioned = new(true)
 	return ctrl.Result{RequeueAfter: checkInterval}
 }
 
 func setReady(lc *infrav1.LibvirtCluster, status metav1.ConditionStatus, reason, message string) {
-	lc.Status.Ready = ptr.To(status == metav1.ConditionTrue)
+	lc.Status.Ready = new(status == metav1.ConditionTrue)
 	conditions.Set(lc, metav1.Condition{Type: infrav1.ClusterReadyCondition, Status: status, Reason: reason, Message: message})
 }
 

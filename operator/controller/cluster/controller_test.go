@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -62,10 +61,16 @@ func (b *bench) reconcile() (*infrav1.LibvirtCluster, ctrl.Result) {
 	return lc, result
 }
 
+func port(g Gomega, l net.Listener) int32 {
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	g.Expect(ok).To(BeTrue())
+	return int32(tcp.Port)
+}
+
 func listen(g Gomega, address string) (net.Listener, clusterv1.APIEndpoint) {
 	l, err := net.Listen("tcp", address)
 	g.Expect(err).NotTo(HaveOccurred())
-	return l, clusterv1.APIEndpoint{Host: "127.0.0.1", Port: int32(l.Addr().(*net.TCPAddr).Port)}
+	return l, clusterv1.APIEndpoint{Host: "127.0.0.1", Port: port(g, l)}
 }
 
 func TestTheControlPlaneIsCheckedAndLostAndFound(t *testing.T) {
@@ -112,7 +117,7 @@ func TestWaiting(t *testing.T) {
 			c.Spec.ControlPlaneEndpoint = endpoint
 		}, infrav1.ControlPlaneReachableReason, false},
 		{"without an owner it does nothing", endpoint, func(_ *clusterv1.Cluster, lc *infrav1.LibvirtCluster) { lc.OwnerReferences = nil }, "", false},
-		{"a paused Cluster pauses it", endpoint, func(c *clusterv1.Cluster, _ *infrav1.LibvirtCluster) { c.Spec.Paused = ptr.To(true) }, "", true},
+		{"a paused Cluster pauses it", endpoint, func(c *clusterv1.Cluster, _ *infrav1.LibvirtCluster) { c.Spec.Paused = new(true) }, "", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, row.endpoint, row.change)

@@ -123,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		r.announce(lh, before)
 	}()
 
-	lh.Status.MachineCount = int32(min(len(machines.Items), 1<<30)) //nolint:gosec // Bounded above.
+	lh.Status.MachineCount = int32(min(len(machines.Items), 1<<30))
 	if wait := r.untilProbe(lh); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}

@@ -62,9 +62,9 @@ func (r *Reconciler) probe(ctx context.Context, lh *infrav1.LibvirtHost) {
 	defer cancel()
 	log := ctrl.LoggerFrom(ctx)
 	found, err := r.examine(ctx, lh)
-	lh.Status.LastChecked = ptr.To(metav1.NewTime(r.now()))
+	lh.Status.LastChecked = new(metav1.NewTime(r.now()))
 	lh.Status.ObservedGeneration = lh.Generation
-	lh.Status.Ready = ptr.To(err == nil)
+	lh.Status.Ready = new(err == nil)
 	if err != nil {
 		reason, message := hosts.Explain(err, infrav1.ProbeFailedReason)
 		log.Info("Host is not usable", "reason", reason, "message", message)
@@ -106,7 +106,8 @@ func pin(lh *infrav1.LibvirtHost, fingerprint string) {
 	reason, message := infrav1.HostKeyFromSpecReason, "connections are verified against spec.hostKeyFingerprint"
 	if lh.Spec.HostKeyFingerprint == "" {
 		reason = infrav1.HostKeyRecordedReason
-		message = fmt.Sprintf("the key %s was recorded at first contact; compare it with the host's (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub) and put it into spec.hostKeyFingerprint", fingerprint)
+		message = fmt.Sprintf("the key %s was recorded at first contact; compare it with the host's own "+
+			"(ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub) and put it into spec.hostKeyFingerprint", fingerprint)
 	}
 	lh.Status.HostKeyFingerprint = fingerprint
 	conditions.Set(lh, metav1.Condition{Type: infrav1.HostKeyPinnedCondition, Status: metav1.ConditionTrue, Reason: reason, Message: message})
@@ -115,8 +116,8 @@ func pin(lh *infrav1.LibvirtHost, fingerprint string) {
 // capacity is what the host has and what is left after the reservation.
 func capacity(found virsh.Hypervisor, reserved infrav1.ReservedResources) *infrav1.HostCapacity {
 	const bound = 1 << 30
-	cpus := int32(min(found.CPUs, bound))        //nolint:gosec // Bounded.
-	memory := int32(min(found.MemoryMiB, bound)) //nolint:gosec // Bounded.
+	cpus := int32(min(found.CPUs, bound))
+	memory := int32(min(found.MemoryMiB, bound))
 	return &infrav1.HostCapacity{
 		TotalVCPUs:        cpus,
 		TotalMemoryMB:     memory,

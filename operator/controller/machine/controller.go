@@ -130,8 +130,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		}
 	}
 
-	helper, err := patch.NewHelper(lm, r.Client)
-	if err != nil {
+	var err error
+	if s.patch, err = patch.NewHelper(lm, r.Client); err != nil {
 		return ctrl.Result{}, err
 	}
 	defer func() {
@@ -139,7 +139,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			return
 		}
 		updateStatus(s)
-		err := helper.Patch(ctx, lm, patch.WithOwnedConditions{Conditions: ownedConditions})
+		err := s.patch.Patch(ctx, lm, patch.WithOwnedConditions{Conditions: ownedConditions})
 		if deleting {
 			// The patch that removes the finalizer removes the object.
 			err = client.IgnoreNotFound(err)

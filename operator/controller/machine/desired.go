@@ -27,7 +27,7 @@ func describe(d *Desired, lm *infrav1.LibvirtMachine, lh *infrav1.LibvirtHost) (
 	spec := lm.Spec
 	endpoint, err := hosts.ParseURI(lh.Spec.URI)
 	if err != nil {
-		return &Blocker{infrav1.InvalidURIReason, "LibvirtHost " + lh.Name + ": " + err.Error()}, nil
+		return &Blocker{infrav1.InvalidURIReason, "LibvirtHost " + lh.Name + ": " + err.Error()}, nil //nolint:nilerr // The blocker reports it.
 	}
 	if endpoint.Mode == virsh.ModeSession && spec.Network.Type == infrav1.NetworkTypeNetwork {
 		return &Blocker{infrav1.NetworkTypeUnsupportedReason,

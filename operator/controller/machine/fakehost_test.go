@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -173,9 +174,7 @@ func (f *fakeHost) RefreshPool(_ context.Context, name string) error {
 	if err := f.step("refresh pool " + name); err != nil {
 		return err
 	}
-	for volume, xml := range f.pools[name].unlisted {
-		f.pools[name].volumes[volume] = xml
-	}
+	maps.Copy(f.pools[name].volumes, f.pools[name].unlisted)
 	return nil
 }
 

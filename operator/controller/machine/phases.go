@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/patch"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -76,7 +77,8 @@ func (r *Reconciler) phaseOwners(_ context.Context, s *scope) error {
 	case s.cluster == nil:
 		s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("Cluster %q of the Machine does not exist", s.owner.Spec.ClusterName)}
 	case !s.provisioned() && !ptr.Deref(s.cluster.Status.Initialization.InfrastructureProvisioned, false):
-		s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("the infrastructure of Cluster %q is not provisioned yet; see its LibvirtCluster", s.cluster.Name)}
+		s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason,
+			fmt.Sprintf("the infrastructure of Cluster %q is not provisioned yet; see its LibvirtCluster", s.cluster.Name)}
 	default:
 		return nil
 	}
@@ -100,7 +102,8 @@ func (r *Reconciler) phaseControlPlane(ctx context.Context, s *scope) error {
 	if conditions.IsTrue(lc, infrav1.ClusterReadyCondition) {
 		return nil
 	}
-	s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("LibvirtCluster %q is not ready: %s", lc.Name, conditions.GetMessage(lc, infrav1.ClusterReadyCondition))}
+	s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason,
+		fmt.Sprintf("LibvirtCluster %q is not ready: %s", lc.Name, conditions.GetMessage(lc, infrav1.ClusterReadyCondition))}
 	if conditions.GetReason(lc, infrav1.ClusterReadyCondition) == infrav1.ControlPlaneUnreachableReason {
 		s.waiting.Reason = infrav1.ControlPlaneUnreachableReason
 	}
@@ -167,7 +170,13 @@ func (r *Reconciler) phaseRecordIdentity(ctx context.Context, s *scope) error {
 	base := s.machine.DeepCopy()
 	s.machine.Status.NodeName = s.desired.Name
 	s.machine.Status.DomainUUID = s.desired.UUID
-	return r.Client.Status().Patch(ctx, s.machine, client.MergeFrom(base))
+	if err := r.Client.Status().Patch(ctx, s.machine, client.MergeFrom(base)); err != nil {
+		return fmt.Errorf("recording the machine's identity: %w", err)
+	}
+	// The one that was made before this write would meet a conflict.
+	var err error
+	s.patch, err = patch.NewHelper(s.machine, r.Client)
+	return err
 }
 
 // phaseConverge observes, plans and applies until the host is as it should be.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/patch"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/domain"
@@ -27,6 +28,8 @@ const (
 type scope struct {
 	// machine is the object; before is a copy of how it was found.
 	machine, before *infrav1.LibvirtMachine
+	// patch writes what has changed since it was made.
+	patch *patch.Helper
 	// owner and cluster are nil while unknown or gone. Set by findOwners.
 	owner   *clusterv1.Machine
 	cluster *clusterv1.Cluster

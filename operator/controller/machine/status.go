@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
@@ -31,14 +30,14 @@ func updateStatus(s *scope) {
 	lm.Status.ObservedGeneration = lm.Generation
 	if s.seen != nil {
 		lm.Status.DomainState = s.domainState
-		lm.Status.VCPUs = int32(min(s.seen.VCPUs, 1<<30))        //nolint:gosec // Bounded.
-		lm.Status.MemoryMB = int32(min(s.seen.MemoryMiB, 1<<30)) //nolint:gosec // Bounded.
+		lm.Status.VCPUs = int32(min(s.seen.VCPUs, 1<<30))
+		lm.Status.MemoryMB = int32(min(s.seen.MemoryMiB, 1<<30))
 	} else if s.observed {
 		lm.Status.DomainState = ""
 	}
 	if s.running && lm.DeletionTimestamp.IsZero() {
 		lm.Spec.ProviderID = providerID(lm)
-		lm.Status.Initialization.Provisioned = ptr.To(true)
+		lm.Status.Initialization.Provisioned = new(true)
 		lm.Status.Addresses = addressesOf(lm)
 	}
 	setHostAvailable(s)
@@ -121,7 +120,7 @@ func setReady(s *scope) {
 		why = Blocker{infrav1.ProvisioningReason, "the machine is being created on its host"}
 	}
 	set(s, infrav1.MachineReadyCondition, ready, why)
-	s.machine.Status.Ready = ptr.To(ready == metav1.ConditionTrue)
+	s.machine.Status.Ready = new(ready == metav1.ConditionTrue)
 }
 
 func set(s *scope, conditionType string, status metav1.ConditionStatus, why Blocker) {
