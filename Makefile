@@ -12,6 +12,9 @@ export CAPLV_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caplv
 # Stamped into the manager; empty without a release tag, and the manager then calls itself a development build.
 VERSION        ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null)
 LDFLAGS        ?= -s -w $(if $(VERSION),-X github.com/caplv/caplv/operator/version.version=$(VERSION))
+# Everything is pure Go; the same setting everywhere lets builds and tests share their cache.
+export CGO_ENABLED ?= 0
+
 IMG            ?= localhost/caplv:dev
 CONTAINER_TOOL ?= podman
 FUZZTIME       ?= 10s

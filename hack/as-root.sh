@@ -19,7 +19,7 @@ fi
 # sudo drops the environment. These variables decide where programs and modules are found; GOCACHE is left out, so that
 # root leaves no files in it.
 keep=("PATH=$PATH" "GOMODCACHE=$(go env GOMODCACHE)")
-for v in CAPLV_CACHE KUBEBUILDER_ASSETS CAPI_CORE KUSTOMIZE GOFLAGS GOPROXY GOTOOLCHAIN TMPDIR; do
+for v in CAPLV_CACHE CGO_ENABLED KUBEBUILDER_ASSETS CAPI_CORE KUSTOMIZE GOFLAGS GOPROXY GOTOOLCHAIN TMPDIR; do
 	if [ -n "${!v-}" ]; then
 		keep+=("$v=${!v}")
 	fi

@@ -11,7 +11,7 @@ import (
 
 const (
 	// MachineFinalizer keeps a LibvirtMachine until nothing of it is left on its host.
-	MachineFinalizer = "libvirtmachine.infrastructure.cluster.x-k8s.io"
+	MachineFinalizer = "infrastructure.cluster.x-k8s.io/libvirtmachine"
 
 	// ManagedLabelsAnnotation and ManagedAnnotationsAnnotation, on a Node, list the keys that CAPLV has applied to it.
 	ManagedLabelsAnnotation      = "infrastructure.cluster.x-k8s.io/libvirt-managed-labels"

@@ -124,8 +124,7 @@ func TestAHostThatCannotBeUsedSaysWhyAndRecovers(t *testing.T) {
 			lm := w.libvirtMachine("worker01")
 			w.createMachine(lm)
 
-			lh = w.expectHost("False/" + row.wantReason)
-			w.g.Expect(lh.Status.Ready).To(HaveValue(BeFalse()))
+			w.expectHost("False/" + row.wantReason)
 			w.expectMachine("worker01", infrav1.MachineReadyCondition, "False/"+row.wantReason)
 			w.expectMachine("worker01", infrav1.HostAvailableCondition, "False/"+row.wantReason)
 			w.g.Eventually(func() []string { return w.eventReasons("LibvirtHost", "host") }, provisionTime, poll).Should(ContainElement(row.wantReason))

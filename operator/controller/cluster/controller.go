@@ -80,7 +80,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 }
 
 // Reconcile checks the control plane's endpoint and writes what it found.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
 	lc := &infrav1.LibvirtCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, lc); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -103,8 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 	before := ptr.Deref(conditions.Get(lc, infrav1.ClusterReadyCondition), metav1.Condition{})
 	defer func() {
 		if err := helper.Patch(ctx, lc, patch.WithOwnedConditions{Conditions: []string{infrav1.ClusterReadyCondition}}); err != nil {
-			reterr = err
-			return
+			result, reterr = ctrl.Result{}, err
 		}
 		r.announce(lc, before)
 	}()

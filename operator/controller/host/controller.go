@@ -88,7 +88,7 @@ func machineToHost(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 // Reconcile probes the host if a probe is due and writes what it found.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
 	lh := &infrav1.LibvirtHost{}
 	if err := r.Client.Get(ctx, req.NamespacedName, lh); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -117,8 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 		if err := helper.Patch(ctx, lh, patch.WithOwnedConditions{Conditions: []string{
 			infrav1.HostReadyCondition, infrav1.HostKeyPinnedCondition,
 		}}); err != nil {
-			reterr = err
-			return
+			result, reterr = ctrl.Result{}, err
 		}
 		r.announce(lh, before)
 	}()

@@ -110,7 +110,7 @@ func (r *Reconciler) hostToMachines(ctx context.Context, o client.Object) []reco
 }
 
 // Reconcile brings one machine closer to what its object says.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Result, reterr error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
 	lm := &infrav1.LibvirtMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, lm); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -145,9 +145,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (_ ctrl.Re
 			err = client.IgnoreNotFound(err)
 		}
 		if err != nil {
-			reterr = err
-			return
+			result, reterr = ctrl.Result{}, err
 		}
+		// Conditions may have been written even so, and the next reconcile would see no change to announce.
 		r.announce(s)
 	}()
 
