@@ -5,6 +5,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/wake"
+	"github.com/caplv/caplv/operator/virsh"
 )
 
 // reconcileDelete removes the machine from its host and then the finalizer. It needs neither Machine nor Cluster nor
@@ -60,6 +62,17 @@ func (r *Reconciler) hostTouched(ctx context.Context, s *scope) (bool, error) {
 	return live.Status.DomainUUID != "", nil
 }
 
+// lostPool says whether a step failed because a pool's directory is gone, and notes it: what was in it is gone as well, so it
+// does not hold up a deletion.
+func lostPool(err error, done *Progress) bool {
+	var failed *StepError
+	if !errors.As(err, &failed) || failed.Step.Kind != StepStartPool || virsh.ReasonOf(err) != virsh.FileNotFound {
+		return false
+	}
+	done.Lost = map[string]bool{failed.Step.Pool: true}
+	return true
+}
+
 // cleanUp removes everything of the machine from its host and confirms that it is gone. It returns what stands in the
 // way.
 func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
@@ -97,7 +110,11 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 		if plan.Done() {
 			return nil, nil
 		}
-		if err := apply(ctx, s.host, s.desired, plan.Steps, &done); err != nil {
+		err = apply(ctx, s.host, s.desired, plan.Steps, &done)
+		if lostPool(err, &done) {
+			continue
+		}
+		if err != nil {
 			return explain(err, infrav1.CleanupFailedReason), nil
 		}
 	}

@@ -42,6 +42,8 @@ type fakePool struct {
 	xml     string
 	active  bool
 	volumes map[string]string
+	// lost says that the pool's directory is gone.
+	lost bool
 	// unlisted are volumes that only a refresh brings to light.
 	unlisted map[string]string
 }
@@ -165,6 +167,9 @@ func (f *fakeHost) DefinePool(_ context.Context, xml string) error {
 func (f *fakeHost) StartPool(_ context.Context, name string) error {
 	if err := f.step("start pool " + name); err != nil {
 		return err
+	}
+	if f.pools[name].lost {
+		return &virsh.Error{Reason: virsh.FileNotFound, Command: "pool-start", Message: "cannot open directory"}
 	}
 	f.pools[name].active = true
 	return nil

@@ -127,6 +127,8 @@ type Progress struct {
 	Refreshed map[string]bool
 	// Staged says that the helper has staged the directory and the bootstrap file.
 	Staged bool
+	// Lost holds the pools that cannot be started because their directory is gone, and their volumes with it.
+	Lost map[string]bool
 	// DirectoryRemoved says that the helper has confirmed that the directory is gone.
 	DirectoryRemoved bool
 }

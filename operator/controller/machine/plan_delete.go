@@ -28,7 +28,7 @@ func PlanDeletion(d Desired, obs virsh.Observation, done Progress) (Plan, error)
 		}
 		steps = append(steps, poolSteps...)
 	} else if owner != foreign {
-		volumeSteps, again := planVolumeRemoval(d, obs)
+		volumeSteps, again := planVolumeRemoval(d, obs, done)
 		steps = append(steps, volumeSteps...)
 		if again {
 			return Plan{Steps: steps}, nil
@@ -64,9 +64,9 @@ func planPoolRemoval(d Desired, obs virsh.Observation) ([]Step, error) {
 
 // planVolumeRemoval removes the root disk from a pool that is not the machine's. An inactive pool does not tell what
 // it holds: it is started first, and true is returned because only a new observation can say more.
-func planVolumeRemoval(d Desired, obs virsh.Observation) ([]Step, bool) {
+func planVolumeRemoval(d Desired, obs virsh.Observation, done Progress) ([]Step, bool) {
 	pool, ok := obs.Pools[d.RootPool]
-	if !ok {
+	if !ok || done.Lost[d.RootPool] {
 		return nil, false
 	}
 	if !pool.Active {

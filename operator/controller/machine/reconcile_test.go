@@ -278,6 +278,18 @@ func TestAHostThatIsLostLeavesTheStateUnknown(t *testing.T) {
 	b.Expect(lm.Status.DomainState).To(Equal("running"), "what was last seen stays")
 }
 
+func TestAPoolWhoseDirectoryIsGoneDoesNotHoldUpADeletion(t *testing.T) {
+	b := newBench(t, nil)
+	b.reconcile()
+	pool := b.connector.host.pools["default"]
+	pool.active, pool.lost = false, true
+	b.delete()
+	lm, _ := b.reconcile()
+	b.Expect(lm).To(BeNil())
+	b.Expect(b.connector.host.domains).To(BeEmpty())
+	b.Expect(b.connector.host.directories).To(BeEmpty())
+}
+
 func TestADeletionThatStallsKeepsItsFinalizerAndSaysWhy(t *testing.T) {
 	for _, row := range []struct {
 		name  string
