@@ -140,6 +140,7 @@ func TestAHostThatCannotBeUsedSaysWhyAndRecovers(t *testing.T) {
 
 func TestAChangedHostKeyIsRefusedUntilItIsPinnedAnew(t *testing.T) {
 	w := newWorld(t)
+	w.expectHost("True/HostReady")
 	w.g.Expect(suite.cp.Client().Delete(t.Context(), w.lhost)).To(Succeed())
 	w.create(w.libvirtHost(w.host.URI(), ""))
 	lh := w.expectHost("True/HostReady")

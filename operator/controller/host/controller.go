@@ -114,6 +114,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	}
 	before := readiness(lh)
 	defer func() {
+		if replaced, err := r.replaced(ctx, lh); err != nil || replaced {
+			// What was found is about another object; the one that is there now has woken the reconciler itself.
+			result, reterr = ctrl.Result{}, err
+			return
+		}
 		if err := helper.Patch(ctx, lh, patch.WithOwnedConditions{Conditions: []string{
 			infrav1.HostReadyCondition, infrav1.HostKeyPinnedCondition,
 		}}); err != nil {
@@ -131,6 +136,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	}
 	r.probe(ctx, lh)
 	return ctrl.Result{RequeueAfter: r.nextProbe(lh)}, nil
+}
+
+// replaced says whether the object was deleted, or deleted and created again, while its host was being asked.
+func (r *Reconciler) replaced(ctx context.Context, lh *infrav1.LibvirtHost) (bool, error) {
+	current := &infrav1.LibvirtHost{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(lh), current); err != nil {
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	return current.UID != lh.UID, nil
 }
 
 // readinessState is what an Event is about.

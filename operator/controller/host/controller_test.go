@@ -35,10 +35,15 @@ type connector struct {
 	err       error
 	connects  int
 	forgotten []client.ObjectKey
+	// during is called while the host is being connected to.
+	during func()
 }
 
 func (c *connector) Connect(context.Context, *infrav1.LibvirtHost) (hosts.Host, error) {
 	c.connects++
+	if c.during != nil {
+		c.during()
+	}
 	return &usableHost{}, c.err
 }
 func (c *connector) Forget(key client.ObjectKey) { c.forgotten = append(c.forgotten, key) }
@@ -179,6 +184,18 @@ func TestCapacityIsNeverNegative(t *testing.T) {
 	c = capacity(virsh.Hypervisor{CPUs: 1, MemoryMiB: 1024}, infrav1.ReservedResources{VCPUs: ptr.To[int32](0), MemoryMB: ptr.To[int32](0)})
 	g.Expect(c.AvailableVCPUs).To(Equal(int32(1)))
 	g.Expect(c.AvailableMemoryMB).To(Equal(int32(1024)))
+}
+
+func TestWhatWasFoundForADeletedObjectIsNotWrittenToItsSuccessor(t *testing.T) {
+	b := newBench(t, func(lh *infrav1.LibvirtHost) { lh.UID = "first" })
+	b.connector.during = func() {
+		b.Expect(b.r.Client.Delete(t.Context(), &infrav1.LibvirtHost{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})).To(Succeed())
+		b.Expect(b.r.Client.Create(t.Context(), &infrav1.LibvirtHost{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "second"}})).To(Succeed())
+	}
+	lh, _ := b.reconcile()
+	b.Expect(string(lh.UID)).To(Equal("second"))
+	b.Expect(lh.Status.Conditions).To(BeEmpty())
+	b.Expect(lh.Status.HostKeyFingerprint).To(BeEmpty())
 }
 
 func TestAPausedHostIsLeftAlone(t *testing.T) {
