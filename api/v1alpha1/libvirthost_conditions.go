@@ -34,8 +34,15 @@ const (
 	LibvirtUnavailableReason = "LibvirtUnavailable"
 	// VirtTypeUnsupportedReason surfaces when the hypervisor does not offer spec.virtType, for example kvm without /dev/kvm.
 	VirtTypeUnsupportedReason = "VirtTypeUnsupported"
-	// HelperUnavailableReason surfaces when the root-owned helper is missing or the account may not run it.
+	// HelperUnavailableReason surfaces when the root-owned helper is missing, of another version, or not permitted to the account.
 	HelperUnavailableReason = "HelperUnavailable"
+	// SessionModeMisconfiguredReason surfaces when a host whose URI ends in /session lacks a piece that session mode
+	// needs; the message names it.
+	SessionModeMisconfiguredReason = "SessionModeMisconfigured"
+	// DuplicateHostReason surfaces when an older LibvirtHost, of any namespace, reaches the same host.
+	DuplicateHostReason = "DuplicateHost"
+	// HostDeletingReason surfaces while a deleted LibvirtHost waits for the machines that need it to be cleaned up.
+	HostDeletingReason = "Deleting"
 	// ProbeFailedReason surfaces when the probe failed for a reason that CAPLV has no name for; the message holds it.
 	ProbeFailedReason = "ProbeFailed"
 

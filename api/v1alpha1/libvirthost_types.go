@@ -5,9 +5,13 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
+	// HostFinalizer keeps a LibvirtHost until no machine needs it any more to be cleaned up.
+	HostFinalizer = "infrastructure.cluster.x-k8s.io/libvirthost"
+
 	// SSHPrivateKeySecretKey is the key of a host's Secret that holds the SSH private key. It is the key that
 	// Secrets of type kubernetes.io/ssh-auth use.
 	SSHPrivateKeySecretKey = "ssh-privatekey"
@@ -113,6 +117,19 @@ type LibvirtHostSpec struct {
 	HealthCheckIntervalSeconds *int32 `json:"healthCheckIntervalSeconds,omitempty"`
 }
 
+// MachineClaim names the one machine that may use a host.
+type MachineClaim struct {
+	// name is the name of the LibvirtMachine, in the namespace of the host.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// uid is its UID: a machine of the same name that is created later has to claim the host for itself.
+	// +required
+	UID types.UID `json:"uid"`
+}
+
 // HostCapacity is what a host has, and what is left of it for machines.
 type HostCapacity struct {
 	// totalVCPUs is the number of CPUs that libvirt reports for the host.
@@ -130,6 +147,36 @@ type HostCapacity struct {
 	// availableMemoryMB is totalMemoryMB minus spec.reservedResources.memoryMB, in MiB, never below zero.
 	// +optional
 	AvailableMemoryMB int32 `json:"availableMemoryMB"`
+}
+
+// HostMode is the libvirt daemon that a host is set up for: the system's, or the service account's own.
+// +kubebuilder:validation:Enum=system;session
+type HostMode string
+
+const (
+	// HostModeSystem is the system daemon, for a URI that ends in /system.
+	HostModeSystem HostMode = "system"
+	// HostModeSession is the daemon of the service account, for a URI that ends in /session.
+	HostModeSession HostMode = "session"
+)
+
+// HostSetup is what the Ansible roles have recorded on a host about how they set it up. It says what was wanted of them, not what
+// works now; the condition Ready does that.
+// +kubebuilder:validation:MinProperties=1
+type HostSetup struct {
+	// rolesVersion is the version of the collection caplv.caplv that set the host up last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	RolesVersion string `json:"rolesVersion,omitempty"`
+
+	// mode is what the host was set up for (caplv_mode). Where spec.uri names the other one, the condition Ready says so.
+	// +optional
+	Mode HostMode `json:"mode,omitempty"`
+
+	// account is the service account that was made or adopted (caplv_user).
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Account string `json:"account,omitempty"`
 }
 
 // LibvirtHostStatus is what the last probe of a host found.
@@ -164,6 +211,20 @@ type LibvirtHostStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	HypervisorVersion string `json:"hypervisorVersion,omitempty"`
 
+	// systemUUID is the UUID of the host's board, where libvirt may read it. Two objects that reach the same host are told by it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=36
+	SystemUUID string `json:"systemUUID,omitempty"`
+
+	// setup is how the Ansible roles have set the host up. It is absent for a host that was set up without them.
+	// +optional
+	Setup *HostSetup `json:"setup,omitempty"`
+
+	// machineRef is the machine that has claimed the host. It is claimed before the first step and released after the
+	// last, so that one machine at a time uses a host.
+	// +optional
+	MachineRef *MachineClaim `json:"machineRef,omitempty"`
+
 	// machineCount is the number of LibvirtMachines that name this host.
 	// +optional
 	MachineCount int32 `json:"machineCount"`
@@ -187,7 +248,8 @@ type LibvirtHostStatus struct {
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="vCPUs",type=integer,JSONPath=`.status.capacity.availableVCPUs`,description="vCPUs available to machines"
 // +kubebuilder:printcolumn:name="Memory",type=integer,JSONPath=`.status.capacity.availableMemoryMB`,description="Memory available to machines, in MiB"
-// +kubebuilder:printcolumn:name="Machines",type=integer,JSONPath=`.status.machineCount`
+// +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.status.machineRef.name`
+// +kubebuilder:printcolumn:name="Machines",type=integer,JSONPath=`.status.machineCount`,priority=1
 // +kubebuilder:printcolumn:name="Checked",type=date,JSONPath=`.status.lastChecked`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="URI",type=string,JSONPath=`.spec.uri`,priority=1

@@ -32,6 +32,9 @@ const (
 	HostNotFoundReason = "HostNotFound"
 	// HostNotReadyReason surfaces while the LibvirtHost is not Ready; the message repeats its reason.
 	HostNotReadyReason = "HostNotReady"
+	// HostInUseReason surfaces while another machine has claimed the host; the message says which, and whether it is
+	// being deleted.
+	HostInUseReason = "HostInUse"
 
 	// BootstrapDataAvailableCondition is True when the bootstrap data was read and prepared.
 	BootstrapDataAvailableCondition = "BootstrapDataAvailable"
@@ -41,8 +44,6 @@ const (
 	WaitingForBootstrapDataReason = "WaitingForBootstrapData"
 	// InvalidBootstrapDataReason surfaces when the bootstrap data cannot be used. No domain is started with it.
 	InvalidBootstrapDataReason = "InvalidBootstrapData"
-	// BootstrapFormatUnsupportedReason surfaces when this version cannot deliver the format.
-	BootstrapFormatUnsupportedReason = "BootstrapFormatUnsupported"
 
 	// DomainRunningCondition is True while the domain runs.
 	DomainRunningCondition = "DomainRunning"
@@ -52,6 +53,8 @@ const (
 	VolumeAlreadyExistsReason = "VolumeAlreadyExists"
 	// PoolAlreadyExistsReason surfaces when a storage pool of the machine's name exists that is not the machine's.
 	PoolAlreadyExistsReason = "PoolAlreadyExists"
+	// DirectoryAlreadyExistsReason surfaces when something else has the place of the machine's directory below /run/caplv.
+	DirectoryAlreadyExistsReason = "DirectoryAlreadyExists"
 	// PoolNotFoundReason surfaces when a storage pool of the spec does not exist on the host.
 	PoolNotFoundReason = "PoolNotFound"
 	// BaseImageNotFoundReason surfaces when the base image's volume does not exist on the host.
@@ -66,12 +69,35 @@ const (
 	BridgeNotFoundReason = "BridgeNotFound"
 	// InsufficientCapacityReason surfaces when the host has less available than the machine asks for.
 	InsufficientCapacityReason = "InsufficientCapacity"
+	// CloningDiskReason surfaces while the root disk is being copied from its base image.
+	CloningDiskReason = "CloningDisk"
 	// RootDiskTooSmallReason surfaces when rootDisk.size is below the virtual size of the base image.
 	RootDiskTooSmallReason = "RootDiskTooSmall"
 	// NoSpaceReason surfaces when a storage pool or tmpfs of the host is full.
 	NoSpaceReason = "NoSpace"
-	// UnsupportedReason surfaces when the spec asks for something that this version cannot do.
-	UnsupportedReason = "Unsupported"
+	// HostPermissionDeniedReason surfaces when the host's daemon, or QEMU, may not use a file or device; the message names it.
+	HostPermissionDeniedReason = "HostPermissionDenied"
+	// HostFileNotFoundReason surfaces when a file that the domain or its storage pool needs is not on the host; the message
+	// names it.
+	HostFileNotFoundReason = "HostFileNotFound"
+	// FirmwareNotFoundReason surfaces when the host has no UEFI firmware that fits, or none at the path of its spec.
+	FirmwareNotFoundReason = "FirmwareNotFound"
+	// MachineTypeUnsupportedReason surfaces when the host's QEMU does not know the machine type.
+	MachineTypeUnsupportedReason = "MachineTypeUnsupported"
+	// ImageInUseReason surfaces when another process on the host has the machine's disk open.
+	ImageInUseReason = "ImageInUse"
+	// ImageInvalidReason surfaces when a volume's content is not of the format that it should have.
+	ImageInvalidReason = "ImageInvalid"
+	// PoolInactiveReason surfaces when a storage pool of the spec is not active and could not be started.
+	PoolInactiveReason = "PoolInactive"
+	// PoolConflictReason surfaces when another storage pool of the host has the directory of the machine's pool.
+	PoolConflictReason = "PoolConflict"
+	// VolumeNotFoundReason surfaces when a volume that a step needs is not on the host.
+	VolumeNotFoundReason = "VolumeNotFound"
+	// VolumeBusyReason surfaces while the host copies to or from a volume, and nothing else can be done with it.
+	VolumeBusyReason = "VolumeBusy"
+	// InvalidDefinitionReason surfaces when the host's libvirt does not accept a definition; the message says what it dislikes.
+	InvalidDefinitionReason = "InvalidDefinition"
 	// ProvisioningFailedReason surfaces when a step failed for a reason that CAPLV has no name for; the message holds it.
 	ProvisioningFailedReason = "ProvisioningFailed"
 	// DomainNotRunningReason surfaces when a domain that was provisioned does not run any more; the message says how it ended.

@@ -34,6 +34,18 @@ const (
 	BootstrapFormatCloudInit BootstrapFormat = "cloud-init"
 )
 
+// IgnitionDelivery is how an Ignition config travels to the guest.
+// +kubebuilder:validation:Enum=compact;plain
+type IgnitionDelivery string
+
+const (
+	// IgnitionDeliveryCompact wraps the config, compressed, in a small one, where its version (3.1 or later) allows that
+	// and it saves anything. A guest reads its config through fw_cfg in a time that grows with the square of the size.
+	IgnitionDeliveryCompact IgnitionDelivery = "compact"
+	// IgnitionDeliveryPlain hands the config over as it is.
+	IgnitionDeliveryPlain IgnitionDelivery = "plain"
+)
+
 // NetworkType is how a machine's interface is attached.
 // +kubebuilder:validation:Enum=bridge;network
 type NetworkType string
@@ -264,6 +276,7 @@ type NetworkSpec struct {
 // +kubebuilder:validation:XValidation:rule="has(self.additionalDisks) == has(oldSelf.additionalDisks) && (!has(self.additionalDisks) || self.additionalDisks == oldSelf.additionalDisks)",message="additionalDisks cannot be changed: delete the machine and create it again"
 // +kubebuilder:validation:XValidation:rule="self.network == oldSelf.network",message="network cannot be changed: delete the machine and create it again"
 // +kubebuilder:validation:XValidation:rule="self.bootstrapFormat == oldSelf.bootstrapFormat",message="bootstrapFormat cannot be changed: delete the machine and create it again"
+// +kubebuilder:validation:XValidation:rule="has(self.ignitionDelivery) == has(oldSelf.ignitionDelivery) && (!has(self.ignitionDelivery) || self.ignitionDelivery == oldSelf.ignitionDelivery)",message="ignitionDelivery cannot be changed: delete the machine and create it again"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)",message="providerID cannot be changed once it is set"
 type LibvirtMachineSpec struct {
 	// providerID identifies the machine to Cluster API and equals the Node's spec.providerID. CAPLV sets it.
@@ -299,6 +312,12 @@ type LibvirtMachineSpec struct {
 	// +optional
 	// +kubebuilder:default=ignition
 	BootstrapFormat BootstrapFormat `json:"bootstrapFormat,omitempty"`
+
+	// ignitionDelivery is how an Ignition config travels to the guest: compact wraps it, compressed, in a small config
+	// (from Ignition 3.1 on), plain hands it over as it is.
+	// +optional
+	// +kubebuilder:default=compact
+	IgnitionDelivery IgnitionDelivery `json:"ignitionDelivery,omitempty"`
 
 	// nodeLabels are applied to the machine's Node by the controller; the NodeRestriction admission plugin does not
 	// limit them.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,7 +23,9 @@ import (
 	"github.com/caplv/caplv/operator/controller/machine"
 	"github.com/caplv/caplv/operator/hostconn"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/job"
 	"github.com/caplv/caplv/operator/version"
+	"github.com/caplv/caplv/operator/webhook"
 )
 
 func main() {
@@ -66,8 +69,11 @@ func run(ctx context.Context, o *options) error {
 	}
 	conns := hostconn.NewPool(hostconn.Options{})
 	defer func() { _ = conns.Close() }()
-	if err := hostconn.Register(metrics.Registry); err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
+	metrics.RegisterRESTClientMetrics(metrics.MetricRequestLatency)
+	for _, register := range []func(prometheus.Registerer) error{hostconn.Register, machine.RegisterMetrics} {
+		if err := register(metrics.Registry); err != nil {
+			return fmt.Errorf("registering metrics: %w", err)
+		}
 	}
 	if err := setup(ctx, mgr, o, hosts.NewPool(mgr.GetAPIReader(), conns)); err != nil {
 		return err
@@ -83,7 +89,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 	}
 	concurrency := controller.Options{MaxConcurrentReconciles: o.concurrency}
 	if err := (&host.Reconciler{
-		Client: mgr.GetClient(), Hosts: connector, Recorder: mgr.GetEventRecorder("libvirthost"),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Recorder: mgr.GetEventRecorder("libvirthost"),
 		RequireFingerprint: o.requireFingerprint, WatchFilterValue: o.watchFilter,
 	}).SetupWithManager(mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtHost reconciler: %w", err)
@@ -94,13 +100,28 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 		return fmt.Errorf("setting up the LibvirtCluster reconciler: %w", err)
 	}
 	if err := (&machine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector,
-		Recorder: mgr.GetEventRecorder("libvirtmachine"), WatchFilterValue: o.watchFilter,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: job.New(ctx),
+		Recorder: mgr.GetEventRecorder("libvirtmachine"), WatchFilterValue: o.watchFilter, FailPoint: failPoint(),
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtMachine reconciler: %w", err)
+	}
+	if err := setupWebhooks(mgr, o); err != nil {
+		return err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
 	return mgr.AddReadyzCheck("ping", healthz.Ping)
+}
+
+// setupWebhooks registers the admission webhooks, unless they are off. The manager is ready when they answer.
+func setupWebhooks(mgr ctrl.Manager, o *options) error {
+	if o.webhookPort == 0 {
+		mgr.GetLogger().Info("Running without admission webhooks, because --webhook-port is 0")
+		return nil
+	}
+	if err := webhook.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	return mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker())
 }

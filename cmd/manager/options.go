@@ -27,6 +27,7 @@ import (
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/version"
+	admission "github.com/caplv/caplv/operator/webhook"
 )
 
 const leaderElectionID = "caplv-manager.infrastructure.cluster.x-k8s.io"
@@ -43,6 +44,8 @@ type options struct {
 	watchFilter        string
 	healthAddress      string
 	requireFingerprint bool
+	webhookPort        int
+	webhookCertDir     string
 	logLevel           string
 	logFormat          string
 	showVersion        bool
@@ -60,6 +63,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.watchFilter, "watch-filter", "", fmt.Sprintf("Reconcile only objects whose label %s has this value. Empty: all objects.", clusterv1.WatchLabel))
 	fs.StringVar(&o.healthAddress, "health-addr", ":9440", "Address of the health and readiness probes.")
 	fs.BoolVar(&o.requireFingerprint, "require-host-key-fingerprint", false, "Refuse LibvirtHosts without spec.hostKeyFingerprint instead of recording the first key seen.")
+	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the admission webhooks. 0: run without them.")
+	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs",
+		"Directory with the certificate of the admission webhooks, tls.crt and tls.key, which are read again when they change.")
 	fs.StringVar(&o.logLevel, "log-level", "info", "Least severe level that is logged: debug, info, warn or error.")
 	fs.StringVar(&o.logFormat, "log-format", "json", "Format of the log: json or console.")
 	fs.BoolVar(&o.showVersion, "version", false, "Print the version and exit.")
@@ -91,6 +97,10 @@ func (o *options) managerOptions() (ctrl.Options, error) {
 	if err != nil {
 		return ctrl.Options{}, err
 	}
+	webhookServer, err := o.webhookServer(tlsOptions)
+	if err != nil {
+		return ctrl.Options{}, err
+	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -106,7 +116,7 @@ func (o *options) managerOptions() (ctrl.Options, error) {
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        o.healthAddress,
 		Metrics:                       *metricsOptions,
-		WebhookServer:                 webhook.NewServer(webhook.Options{TLSOpts: append([]func(*tls.Config){}, tlsOptions...)}),
+		WebhookServer:                 webhookServer,
 		Cache:                         cache.Options{SyncPeriod: &resync},
 		// Secrets are read when they are needed, so that the operator neither lists them nor keeps them in memory.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
@@ -115,6 +125,20 @@ func (o *options) managerOptions() (ctrl.Options, error) {
 		managed.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 	}
 	return managed, nil
+}
+
+// webhookServer is the server of the admission webhooks; nil when they are off.
+func (o *options) webhookServer(tlsOptions []func(*tls.Config)) (webhook.Server, error) {
+	switch {
+	case o.webhookPort == 0:
+		return nil, nil
+	case o.webhookPort < 0 || o.webhookPort > 65535:
+		return nil, fmt.Errorf("--webhook-port is %d; it must be a port, or 0 to run without admission webhooks", o.webhookPort)
+	}
+	if err := admission.CheckCertificate(o.webhookCertDir); err != nil {
+		return nil, fmt.Errorf("--webhook-cert-dir: %w; put tls.crt and tls.key there, or run without admission webhooks with --webhook-port=0", err)
+	}
+	return webhook.NewServer(webhook.Options{Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: tlsOptions}), nil
 }
 
 // newLogger returns a structured logger on standard error and the function that flushes it.

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -15,20 +14,28 @@ import (
 	"github.com/coreos/vcontext/report"
 )
 
-// editor merges configs of one spec version over a config of the same version, one after the other, and returns the
-// result. All of them are JSON.
-type editor func(config []byte, overlays ...[]byte) ([]byte, error)
+// editor adds an identity to a config (JSON) of one spec version.
+type editor func(config []byte, version string, id Identity) ([]byte, error)
 
 // editorOf makes an editor of the functions that each version of Ignition's spec has with types of its own.
 func editorOf[Config any](
 	parse func([]byte) (Config, report.Report, error),
 	merge func(parent, child Config) Config,
 ) editor {
-	return func(data []byte, overlays ...[]byte) ([]byte, error) {
+	return func(data []byte, version string, id Identity) ([]byte, error) {
 		config, rpt, err := parse(data)
 		if err != nil {
-			return nil, refused(rpt, mistyped[Config](data), "the bootstrap data is not a valid Ignition config",
-				"run ignition-validate on it for the details")
+			path, text := firstFatal(rpt)
+			if mistyped := mistyped[Config](data); mistyped != "" {
+				path, text = mistyped, wrongType
+			}
+			return nil, refused(path, text, notValid, validateIt)
+		}
+		before := mustEncode(config)
+		placeholder, identity := id.configs(version, id.kubeletEnv(before))
+		overlays := [][]byte{placeholder, identity}
+		if namesFurther(before) {
+			overlays = append(overlays, id.lastWord(version))
 		}
 		for _, overlay := range overlays {
 			child, _, err := parse(overlay)
@@ -39,8 +46,8 @@ func editorOf[Config any](
 		}
 		out := mustEncode(config)
 		if _, rpt, err := parse(out); err != nil {
-			return nil, refused(rpt, "", "the bootstrap data conflicts with the machine's identity",
-				fmt.Sprintf("remove what it has at or above %s, %s and drop-in %s of %s", hostnamePath, keyfilePath, kubeletDropin, kubeletUnit))
+			path, text := firstFatal(rpt)
+			return nil, refused(path, text, conflicting, makeRoom)
 		}
 		return out, nil
 	}
@@ -61,12 +68,17 @@ func mistyped[Config any](data []byte) string {
 	return "$." + strings.Join(keys, ".")
 }
 
+// What can be wrong with a config, and the ways out.
+const (
+	wrongType   = " (wrong type)"
+	notValid    = "the bootstrap data is not a valid Ignition config"
+	conflicting = "the bootstrap data conflicts with the machine's identity"
+	validateIt  = "run ignition-validate on it for the details"
+	makeRoom    = "remove what it has at or above " + hostnamePath + ", " + keyfilePath + " and drop-in " + kubeletDropin + " of " + kubeletUnit
+)
+
 // refused describes what Ignition's parser has refused.
-func refused(rpt report.Report, mistyped, what, wayOut string) *Error {
-	path, text := firstFatal(rpt)
-	if mistyped != "" {
-		path, text = mistyped, " (wrong type)"
-	}
+func refused(path, text, what, wayOut string) *Error {
 	if path != "" {
 		what += ": the first error is at " + path + text
 	}
@@ -76,9 +88,9 @@ func refused(rpt report.Report, mistyped, what, wayOut string) *Error {
 }
 
 // mustEncode returns a config as JSON with sorted keys and without the empty objects and nulls that the types leave behind:
-// they say nothing, and a guest reads every byte slowly. A config consists of strings, integers, booleans, lists and
+// they say nothing, and a guest reads every byte slowly. Members called keep stay even if they are empty. A config consists of strings, integers, booleans, lists and
 // structs, none of which can fail to be encoded.
-func mustEncode(config any) []byte {
+func mustEncode(config any, keep ...string) []byte {
 	raw, err := json.Marshal(config)
 	if err != nil {
 		panic(err)
@@ -93,19 +105,19 @@ func mustEncode(config any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(prune(tree)); err != nil {
+	if err := encoder.Encode(prune(tree, keep)); err != nil {
 		panic(err)
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
 // prune removes empty members from objects. Entries of lists stay, because their number has a meaning.
-func prune(node any) any {
+func prune(node any, keep []string) any {
 	switch node := node.(type) {
 	case map[string]any:
 		for key, member := range node {
-			member = prune(member)
-			if object, ok := member.(map[string]any); member == nil || ok && len(object) == 0 {
+			member = prune(member, keep)
+			if object, ok := member.(map[string]any); member == nil || ok && len(object) == 0 && !slices.Contains(keep, key) {
 				delete(node, key)
 				continue
 			}
@@ -113,7 +125,7 @@ func prune(node any) any {
 		}
 	case []any:
 		for i, entry := range node {
-			node[i] = prune(entry)
+			node[i] = prune(entry, keep)
 		}
 	}
 	return node

@@ -11,10 +11,14 @@ import (
 
 const (
 	hostnamePath = "/etc/hostname"
+	hostnameMode = 0o644
 	keyfilePath  = "/etc/NetworkManager/system-connections/caplv.nmconnection"
+	// keyfileMode: NetworkManager ignores a keyfile that others may read.
+	keyfileMode = 0o600
 
 	kubeletUnit   = "kubelet.service"
 	kubeletDropin = "10-caplv-provider-id.conf"
+	dropinPath    = "/etc/systemd/system/" + kubeletUnit + ".d/" + kubeletDropin
 
 	// autoconnectPriority lies above the default connection that the initramfs leaves behind (-100) and above profiles
 	// that set none (0), and below the one by which OpenShift's configure-ovs.sh moves the interface into br-ex (100):
@@ -51,6 +55,9 @@ func (n Network) keyfile() string {
 // initramfs generator does for a static configuration. "ignore" would leave IPv6 to the kernel, which takes an address from
 // any router advertisement: the node would have an address that no one has given it, that its status does not show, and
 // that makes the approval of its serving certificate fail.
+//
+// The gateway may lie outside the prefixes of all addresses (a prefix of full length, a link-local gateway): NetworkManager adds
+// the route to it by itself.
 func (n Network) writeFamily(b *strings.Builder, f family) {
 	fmt.Fprintf(b, "\n[%s]\n", strings.ToLower(string(f)))
 	addresses := n.addresses(f)
@@ -68,6 +75,9 @@ func (n Network) writeFamily(b *strings.Builder, f family) {
 	}
 	writeList(b, "dns", ofFamily(n.Nameservers, f))
 	writeList(b, "dns-search", n.SearchDomains)
+	// The connection counts as up when every family is, which for IPv6 means that its address has been found to be unique.
+	// Otherwise network-online.target, and with it the kubelet and OpenShift's scripts, could see a node of one family.
+	b.WriteString("may-fail=false\n")
 }
 
 func writeList(b *strings.Builder, key string, values []string) {

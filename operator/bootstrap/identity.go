@@ -18,6 +18,9 @@ type Identity struct {
 	Hostname string
 	// ProviderID becomes spec.providerID of the machine's Node.
 	ProviderID string
+	// InstanceID tells cloud-init one machine from the next: with another one it does everything that it does once. It is
+	// needed for CloudInit alone.
+	InstanceID string
 	Network    Network
 }
 

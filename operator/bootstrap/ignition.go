@@ -7,16 +7,24 @@ package bootstrap
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
+	"github.com/coreos/ignition/config/v2_0"
+	"github.com/coreos/ignition/config/v2_1"
+	types21 "github.com/coreos/ignition/config/v2_1/types"
+	"github.com/coreos/ignition/config/v2_2"
+	types22 "github.com/coreos/ignition/config/v2_2/types"
+	"github.com/coreos/ignition/config/v2_3"
+	types23 "github.com/coreos/ignition/config/v2_3/types"
+	"github.com/coreos/ignition/config/v2_4"
+	types24 "github.com/coreos/ignition/config/v2_4/types"
 	"github.com/coreos/ignition/v2/config/v3_0"
-	types "github.com/coreos/ignition/v2/config/v3_0/types"
 	"github.com/coreos/ignition/v2/config/v3_1"
 	"github.com/coreos/ignition/v2/config/v3_2"
 	"github.com/coreos/ignition/v2/config/v3_3"
@@ -27,6 +35,12 @@ import (
 // editors holds the spec versions that can be edited. Each is parsed, merged and validated by Ignition's own code for that
 // version, so that the guest's Ignition gets what its author wrote for.
 var editors = map[string]editor{
+	// The types of 2.0 write URLs that are not JSON. Those of 2.1 hold whatever 2.0 has.
+	"2.0.0": editor2Of[types21.Config](v2_0.Parse),
+	"2.1.0": editor2Of[types21.Config](v2_1.Parse),
+	"2.2.0": editor2Of[types22.Config](v2_2.Parse),
+	"2.3.0": editor2Of[types23.Config](v2_3.Parse),
+	"2.4.0": editor2Of[types24.Config](v2_4.Parse),
 	"3.0.0": editorOf(v3_0.Parse, v3_0.Merge),
 	"3.1.0": editorOf(v3_1.Parse, v3_1.Merge),
 	"3.2.0": editorOf(v3_2.Parse, v3_2.Merge),
@@ -35,16 +49,18 @@ var editors = map[string]editor{
 	"3.5.0": editorOf(v3_5.Parse, v3_5.Merge),
 }
 
-// Ignition returns the Ignition config data (JSON, spec 3.0.0 to 3.5.0) with the identity added to it: /etc/hostname, a
-// drop-in of kubelet.service with KUBELET_PROVIDERID, and a NetworkManager connection for the interface. What the config
-// has at these places is replaced; everything else is kept, except keys that the spec does not know, which Ignition
-// ignores. The result is of the same spec version, valid, and the same for the same input.
+// Ignition returns the Ignition config data (JSON, spec 2.0.0 to 2.4.0 and 3.0.0 to 3.5.0) with the identity added to it:
+// /etc/hostname, a drop-in of kubelet.service and an entry of /etc/kubernetes/kubelet-env with KUBELET_PROVIDERID, and a
+// NetworkManager connection for the interface. What the config has at these places is replaced, but the other entries of
+// kubelet-env stay. Everything else is kept, except keys that the spec does not know, which Ignition ignores. The result is of
+// the same spec version, valid, and the same for the same input.
 //
-// A config that names further ones in ignition.config.merge keeps them. The guest merges them over this one, and fetches
-// them before the connection exists there.
+// A config that names further ones in ignition.config.merge (spec 2: append) keeps them. The guest merges them over this one,
+// and fetches them before the connection exists there. In spec 3, two more entries at the end of the list hold the identity
+// again, so that it outlasts them.
 //
 // Every error is an *Error.
-func Ignition(data []byte, id Identity) ([]byte, error) {
+func Ignition(data []byte, id Identity, delivery Delivery) ([]byte, error) {
 	if err := id.validate(); err != nil {
 		return nil, err
 	}
@@ -52,20 +68,24 @@ func Ignition(data []byte, id Identity) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	placeholder, identity := id.configs(version)
-	out, err := editors[version](data, placeholder, identity)
+	out, err := editors[version](data, version, id)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.Version = version
 		}
 		return nil, err
 	}
+	if delivery == Compact && compressible(version) {
+		out = compact(out, version)
+	}
 	return out, nil
 }
 
 // head is the part of a config that is needed before its version is known.
 type head struct {
-	Ignition struct {
+	// IgnitionVersion is where spec 1 has its version.
+	IgnitionVersion json.RawMessage `json:"ignitionVersion"`
+	Ignition        struct {
 		Version *string `json:"version"`
 		Config  struct {
 			Replace struct {
@@ -88,6 +108,9 @@ func specVersion(data []byte) (string, error) {
 		return "", notJSON(data, err)
 	}
 	if h.Ignition.Version == nil || *h.Ignition.Version == "" {
+		if h.IgnitionVersion != nil {
+			return "", unsupported("1", "spec 1, which no supported guest reads")
+		}
 		return "", invalidData("the bootstrap data is JSON without ignition.version; is it an Ignition config? %s", supported())
 	}
 	version := *h.Ignition.Version
@@ -95,28 +118,38 @@ func specVersion(data []byte) (string, error) {
 		return "", invalidData("ignition.version of the bootstrap data is not a version such as 3.2.0; %s", supported())
 	}
 	if _, ok := editors[version]; !ok {
-		e := &Error{Reason: UnsupportedIgnitionVersion, Version: version, Path: "$.ignition.version"}
-		if version[:2] == "2." || version[:2] == "1." {
-			e.Message = "the bootstrap data is an Ignition config of spec " + version + ", which is not handled yet; " +
-				"convert it to spec 3, or have the bootstrap provider produce that; " + supported()
-		} else {
-			e.Message = "the bootstrap data is an Ignition config of spec " + version + ", which is not known; " +
-				"have it produced for one that is; " + supported()
-		}
-		return "", e
+		return "", unsupported(version, "spec "+version+", which is not known")
 	}
 	if h.Ignition.Config.Replace.Source != nil {
-		e := invalidData("ignition.config.replace of the bootstrap data makes the guest discard this config, and the machine's " +
-			"identity with it; use ignition.config.merge instead")
-		e.Version, e.Path = version, "$.ignition.config.replace"
-		return "", e
+		return "", replaced(version)
 	}
 	return version, nil
 }
 
+// replaced refuses a config that the guest would discard.
+func replaced(version string) *Error {
+	further := "merge"
+	if version[0] == '2' {
+		further = "append"
+	}
+	e := invalidData("ignition.config.replace of the bootstrap data makes the guest discard this config, and the machine's "+
+		"identity with it; use ignition.config.%s instead", further)
+	e.Version, e.Path = version, "$.ignition.config.replace"
+	return e
+}
+
+func unsupported(version, what string) *Error {
+	return &Error{Reason: UnsupportedIgnitionVersion, Version: version, Path: "$.ignition.version", Message: "the bootstrap data is an " +
+		"Ignition config of " + what + "; have the bootstrap provider produce one that is; " + supported()}
+}
+
 func supported() string {
-	versions := slices.Sorted(maps.Keys(editors))
-	return "supported are Ignition configs of spec " + versions[0] + " to " + versions[len(versions)-1]
+	var ranges []string
+	for _, major := range []string{"2.", "3."} {
+		versions := slices.DeleteFunc(slices.Sorted(maps.Keys(editors)), func(version string) bool { return !strings.HasPrefix(version, major) })
+		ranges = append(ranges, versions[0]+" to "+versions[len(versions)-1])
+	}
+	return "supported are Ignition configs of spec " + strings.Join(ranges, " and ")
 }
 
 // notJSON describes what json.Unmarshal has refused. The error's own text is not used, because it quotes the data.
@@ -136,38 +169,5 @@ func notJSON(data []byte, err error) *Error {
 		return e
 	default:
 		return invalidData("the bootstrap data is JSON but not an object; an Ignition config is needed here")
-	}
-}
-
-// configs returns two configs of the given version that are to be merged over the bootstrap data in turn.
-//
-// The second holds the identity. Merging it over a file of the same path would keep what it does not set: the owner,
-// appended parts, the hash of the old content, at which the boot would fail. So the first puts directories at its paths:
-// an entry of another kind displaces the old one as a whole, and is displaced in turn.
-func (id Identity) configs(version string) (placeholder, identity []byte) {
-	first, second := types.Config{}, types.Config{}
-	first.Ignition.Version, second.Ignition.Version = version, version
-	for _, file := range []types.File{
-		file(hostnamePath, 0o644, id.Hostname+"\n"),
-		// NetworkManager ignores a keyfile that others may read.
-		file(keyfilePath, 0o600, id.Network.keyfile()),
-	} {
-		first.Storage.Directories = append(first.Storage.Directories, types.Directory{Node: types.Node{Path: file.Path}})
-		second.Storage.Files = append(second.Storage.Files, file)
-	}
-	second.Systemd.Units = []types.Unit{{
-		Name:    kubeletUnit,
-		Dropins: []types.Dropin{{Name: kubeletDropin, Contents: new(providerIDDropin(id.ProviderID))}},
-	}}
-	return mustEncode(first), mustEncode(second)
-}
-
-func file(path string, mode int, content string) types.File {
-	return types.File{
-		Node: types.Node{Path: path, Overwrite: new(true)},
-		FileEmbedded1: types.FileEmbedded1{
-			Mode:     new(mode),
-			Contents: types.FileContents{Source: new("data:;base64," + base64.StdEncoding.EncodeToString([]byte(content)))},
-		},
 	}
 }

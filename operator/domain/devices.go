@@ -5,18 +5,9 @@ package domain
 
 import "libvirt.org/go/libvirtxml"
 
-// The buses of disks, and the names that libvirt gives to the first disk of each.
-const (
-	busVirtIO = "virtio"
-	busSCSI   = "scsi"
-	busSATA   = "sata"
-)
-
-var firstDisk = map[string]string{busVirtIO: "vda", busSCSI: "sda", busSATA: "sda"}
-
 func (s Spec) devices() *libvirtxml.DomainDeviceList {
 	devices := &libvirtxml.DomainDeviceList{
-		Disks:      []libvirtxml.DomainDisk{s.RootDisk.device()},
+		Disks:      s.disks(),
 		Interfaces: []libvirtxml.DomainInterface{s.Network.device()},
 		Serials:    []libvirtxml.DomainSerial{s.serial()},
 		Channels: []libvirtxml.DomainChannel{{
@@ -30,32 +21,17 @@ func (s Spec) devices() *libvirtxml.DomainDeviceList {
 		// Nobody asks the guest for memory back, and libvirt would add a balloon by itself.
 		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "none"},
 	}
-	if s.RootDisk.Bus == busSCSI {
+	// Nothing is on a USB bus, and a controller would cost the host a poll every millisecond.
+	devices.Controllers = []libvirtxml.DomainController{{Type: "usb", Model: "none"}}
+	if s.usesSCSI() {
 		// libvirt would add an LSI controller, for which enterprise guests have no driver.
-		devices.Controllers = []libvirtxml.DomainController{{Type: "scsi", Model: "virtio-scsi"}}
+		devices.Controllers = append(devices.Controllers, libvirtxml.DomainController{Type: "scsi", Index: new(uint), Model: "virtio-scsi"})
+	}
+	if s.VCPUs > maxXAPIC {
+		// A processor with a number above 255 gets interrupts only through an IOMMU.
+		devices.IOMMU = &libvirtxml.DomainIOMMU{Model: "intel", Driver: &libvirtxml.DomainIOMMUDriver{IntRemap: "on", EIM: "on"}}
 	}
 	return devices
-}
-
-// device returns the disk. Its cache mode is "writeback": the host's page cache is used, and a guest's flush reaches the
-// storage, so that no more is lost with the host's power than on a disk of its own. "none" would need O_DIRECT, which tmpfs
-// has since Linux 6.6 only, and would gain nothing there: the page cache is the storage.
-// Discarded blocks go back to the pool, which matters most where the pool is memory.
-func (d Disk) device() libvirtxml.DomainDisk {
-	bus := d.bus()
-	return libvirtxml.DomainDisk{
-		Device: "disk",
-		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: d.Format, Cache: "writeback", Discard: "unmap"},
-		Source: &libvirtxml.DomainDiskSource{Volume: &libvirtxml.DomainDiskSourceVolume{Pool: d.Pool, Volume: d.Volume}},
-		Target: &libvirtxml.DomainDiskTarget{Dev: firstDisk[bus], Bus: bus},
-	}
-}
-
-func (d Disk) bus() string {
-	if d.Bus == "" {
-		return busVirtIO
-	}
-	return d.Bus
 }
 
 func (n NIC) device() libvirtxml.DomainInterface {
@@ -77,7 +53,8 @@ func (n NIC) device() libvirtxml.DomainInterface {
 }
 
 // serial returns the console. Its log begins anew at each start, so that it ends with the machine's memory of the host and
-// does not grow from one life to the next.
+// does not grow from one life to the next. The log is written by virtlogd, which bounds it: in libvirt's own settings, the
+// file and up to three older ones (.0 to .2) have 2 MiB each.
 func (s Spec) serial() libvirtxml.DomainSerial {
 	port := uint(0)
 	serial := libvirtxml.DomainSerial{

@@ -30,6 +30,9 @@ const (
 // DefaultMachine is the machine type of a domain that names none.
 const DefaultMachine = "q35"
 
+// maxXAPIC is the number of vCPUs that interrupts reach without further ado.
+const maxXAPIC = 255
+
 // ignitionKey is the fw_cfg file that Ignition reads on QEMU.
 const ignitionKey = "opt/com.coreos/config"
 
@@ -48,8 +51,9 @@ type Spec struct {
 	Owner Owner
 	// VirtType is kvm, or qemu for software emulation.
 	VirtType string
-	// Machine is QEMU's machine type; empty is q35.
-	Machine   string
+	// Machine is QEMU's machine type, such as q35, pc or a version of one of them; empty is q35.
+	Machine string
+	// VCPUs may be more than 255 with KVM and q35 only.
 	VCPUs     uint
 	MemoryMiB uint
 	// Firmware is uefi or bios.
@@ -60,11 +64,21 @@ type Spec struct {
 	LoaderPath        string
 	NVRAMTemplatePath string
 	RootDisk          Disk
-	Network           NIC
+	// RootCloned says that the root disk's volume is a copy that was completed. The definition's metadata keep it, because
+	// volumes have none, and a copy that was interrupted looks like a whole one.
+	RootCloned bool
+	// Disks are further disks, in the order in which they get their names on each bus.
+	Disks   []Disk
+	Network NIC
+	// SeedPath is the ISO image on the host that the guest's cloud-init reads; empty for none.
+	SeedPath string
+	// Session says that the daemon is the one of an account. The definition is the same, but for what such a daemon cannot
+	// give: libvirt's networks belong to the system's. All paths must be the account's own.
+	Session bool
 	// IgnitionPath is the file on the host that the guest reads as its Ignition config; empty for none.
 	IgnitionPath string
 	// SerialLogPath is the file on the host that receives what the guest writes to its serial console, since the last
-	// start; empty for none.
+	// start; empty for none. It is bounded as the host's virtlogd.conf says, by default to 2 MiB and three older files beside it.
 	SerialLogPath string
 }
 
@@ -76,6 +90,8 @@ type Disk struct {
 	Bus string
 	// Format is the volume's format, such as qcow2.
 	Format string
+	// Serial is what the guest knows the disk by, up to 20 letters, digits, dots, dashes and underscores; empty for none.
+	Serial string
 }
 
 // NIC is a network interface.
@@ -95,7 +111,7 @@ func XML(spec Spec) (string, error) {
 	if err := spec.validate(); err != nil {
 		return "", fmt.Errorf("domain %q: %w", spec.Name, err)
 	}
-	metadata, err := ownerXML(spec.Owner)
+	metadata, err := ownerXML(spec.Owner, spec.RootCloned)
 	if err != nil {
 		return "", fmt.Errorf("domain %q: %w", spec.Name, err)
 	}
@@ -108,7 +124,7 @@ func XML(spec Spec) (string, error) {
 		VCPU:     &libvirtxml.DomainVCPU{Placement: "static", Value: spec.VCPUs},
 		OS:       spec.os(),
 		SysInfo:  spec.sysInfo(),
-		Features: &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
+		Features: spec.features(),
 		CPU:      spec.cpu(),
 		Clock:    &libvirtxml.DomainClock{Offset: "utc"},
 		// A guest reboots once on its way into the cluster, when it has updated itself. One that has crashed is not what its
@@ -132,22 +148,24 @@ type ownerElement struct {
 	Namespace    string   `xml:"namespace,attr"`
 	Name         string   `xml:"name,attr"`
 	UID          string   `xml:"uid,attr"`
+	RootDisk     string   `xml:"rootDisk,attr,omitempty"`
 }
 
-func ownerXML(owner Owner) (string, error) {
-	out, err := xml.Marshal(ownerElement{XMLNamespace: XMLNamespace, Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID})
+// rootComplete is the owner element's attribute rootDisk where Spec.RootCloned is set.
+const rootComplete = "complete"
+
+func ownerXML(owner Owner, rootCloned bool) (string, error) {
+	element := ownerElement{XMLNamespace: XMLNamespace, Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID}
+	if rootCloned {
+		element.RootDisk = rootComplete
+	}
+	out, err := xml.Marshal(element)
 	return string(out), err
 }
 
 func (s Spec) os() *libvirtxml.DomainOS {
-	machine := s.Machine
-	if machine == "" {
-		machine = DefaultMachine
-	}
-	os := &libvirtxml.DomainOS{
-		Type:        &libvirtxml.DomainOSType{Arch: "x86_64", Machine: machine, Type: "hvm"},
-		BootDevices: []libvirtxml.DomainBootDevice{{Dev: "hd"}},
-	}
+	machine := s.machine()
+	os := &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: "x86_64", Machine: machine, Type: "hvm"}}
 	switch {
 	case s.Firmware == FirmwareBIOS:
 	case s.LoaderPath == "":
@@ -164,6 +182,22 @@ func (s Spec) os() *libvirtxml.DomainOS {
 		}
 	}
 	return os
+}
+
+func (s Spec) machine() string {
+	if s.Machine == "" {
+		return DefaultMachine
+	}
+	return s.Machine
+}
+
+func (s Spec) features() *libvirtxml.DomainFeatureList {
+	features := &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}}
+	if s.VCPUs > maxXAPIC {
+		// The IOMMU remaps the interrupts of an I/O APIC that is QEMU's, not of one that is the kernel's.
+		features.IOAPIC = &libvirtxml.DomainFeatureIOAPIC{Driver: "qemu"}
+	}
+	return features
 }
 
 // cpu gives the guest what the host has; without KVM, all that QEMU can emulate, since images for current enterprise

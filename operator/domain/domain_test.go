@@ -5,6 +5,7 @@ package domain_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,15 @@ func worker() domain.Spec {
 		Network:       domain.NIC{Type: domain.NICTypeBridge, Name: "br0", Model: "virtio", MAC: domain.MAC(uid)},
 		IgnitionPath:  "/run/caplv/default-prod-worker01/ignition.json",
 		SerialLogPath: "/var/log/libvirt/qemu/default-prod-worker01-serial.log",
+	}
+}
+
+// seed edits a machine so that it is set up by cloud-init.
+func seed(bus, machine, firmware string) func(*domain.Spec) {
+	return func(s *domain.Spec) {
+		s.VirtType, s.RootDisk.Bus, s.Machine, s.Firmware = domain.VirtTypeQEMU, bus, machine, firmware
+		s.IgnitionPath, s.SeedPath = "", "/run/caplv/default-prod-worker01/seed.iso"
+		s.Disks = []domain.Disk{{Pool: "default", Volume: "data.qcow2", Format: "qcow2", Serial: "data", Bus: bus}}
 	}
 }
 
@@ -69,6 +79,42 @@ func TestDomains(t *testing.T) {
 		{"software emulation", "qemu.xml", func(s *domain.Spec) { s.VirtType = domain.VirtTypeQEMU }},
 		{"a SCSI disk gets a controller that guests have a driver for", "scsi.xml", func(s *domain.Spec) { s.RootDisk.Bus = "scsi" }},
 		{"a SATA disk", "sata.xml", func(s *domain.Spec) { s.RootDisk.Bus = "sata" }},
+		{"BIOS and software emulation of an older machine", "bios-qemu-pc.xml", func(s *domain.Spec) {
+			s.Firmware, s.VirtType, s.Machine, s.RootDisk.Bus = domain.FirmwareBIOS, domain.VirtTypeQEMU, "pc", "sata"
+		}},
+		{"a version of the machine", "machine-version.xml", func(s *domain.Spec) {
+			s.VirtType, s.Machine = domain.VirtTypeQEMU, "pc-q35-7.2"
+		}},
+		{"further disks by serial on every bus", "disks.xml", func(s *domain.Spec) {
+			s.Disks = []domain.Disk{
+				{Pool: "default", Volume: "etcd.qcow2", Format: "qcow2", Serial: "etcd"},
+				{Pool: "default", Volume: "logs.qcow2", Format: "qcow2", Serial: "logs.1_a-b-c-d-e-f-g", Bus: "scsi"},
+				{Pool: "fast", Volume: "logs.qcow2", Format: "raw", Serial: "fast", Bus: "sata"},
+				{Pool: "fast", Volume: "more", Format: "raw", Bus: "scsi"},
+				{Pool: "fast", Volume: "most", Format: "raw", Bus: "virtio"},
+			}
+		}},
+		{"more SATA and SCSI disks than a controller of libvirt's choice has room for", "disks-many.xml", func(s *domain.Spec) {
+			s.VirtType, s.RootDisk.Bus = domain.VirtTypeQEMU, "sata"
+			for i := range 8 {
+				s.Disks = append(s.Disks,
+					domain.Disk{Pool: "p", Volume: fmt.Sprint("sata", i), Format: "qcow2", Bus: "sata"},
+					domain.Disk{Pool: "p", Volume: fmt.Sprint("scsi", i), Format: "qcow2", Bus: "scsi"})
+			}
+			for i := range 27 - 17 {
+				s.Disks = append(s.Disks, domain.Disk{Pool: "p", Volume: fmt.Sprint("more", i), Format: "qcow2", Bus: "scsi"})
+			}
+		}},
+		{"a seed for cloud-init beside a virtio disk", "seed.xml", seed("virtio", "q35", domain.FirmwareUEFI)},
+		{"a seed for cloud-init beside a SCSI disk", "seed-scsi.xml", seed("scsi", "q35", domain.FirmwareUEFI)},
+		{"a seed for cloud-init beside a SATA disk of an older machine", "seed-sata-pc.xml", seed("sata", "pc-i440fx-7.2", domain.FirmwareBIOS)},
+		{"an account's own daemon", "session.xml", func(s *domain.Spec) {
+			s.Session, s.VirtType = true, domain.VirtTypeQEMU
+			s.IgnitionPath = "/run/user/1001/caplv/default-prod-worker01/ignition.json"
+			s.SerialLogPath = "/home/caplv/.local/state/caplv/default-prod-worker01-serial.log"
+		}},
+		{"a root disk that was copied completely", "root-cloned.xml", func(s *domain.Spec) { s.RootCloned = true }},
+		{"more vCPUs than interrupts reach by themselves", "vcpus.xml", func(s *domain.Spec) { s.VCPUs = 256 }},
 		{"what is left out has its default", "defaults.xml", func(s *domain.Spec) {
 			s.Machine, s.RootDisk.Bus, s.Network.Model, s.IgnitionPath, s.SerialLogPath = "", "", "", "", ""
 		}},
@@ -91,14 +137,29 @@ func TestDomains(t *testing.T) {
 			g.Expect(seen.Name).To(Equal(spec.Name))
 			g.Expect(seen.UUID).To(Equal(spec.UUID))
 			g.Expect(seen.Owner).To(HaveValue(Equal(spec.Owner)), "the owner must be read back as it was written")
+			g.Expect(seen.RootCloned).To(Equal(spec.RootCloned))
 			g.Expect(seen.VCPUs).To(Equal(spec.VCPUs))
 			g.Expect(seen.MemoryMiB).To(Equal(spec.MemoryMiB))
-			g.Expect(seen.Disks).To(HaveLen(1))
+			wanted := 1 + len(spec.Disks)
+			if spec.SeedPath != "" {
+				g.Expect(seen.Disks).To(HaveLen(wanted + 1))
+				g.Expect(seen.Disks[wanted].Path).To(Equal(spec.SeedPath), "the seed must be the last disk")
+			} else {
+				g.Expect(seen.Disks).To(HaveLen(wanted))
+			}
+			for i, d := range spec.Disks {
+				g.Expect(seen.Disks[i+1]).To(And(HaveField("Pool", d.Pool), HaveField("Volume", d.Volume), HaveField("Serial", d.Serial)))
+			}
 			g.Expect(seen.Disks[0].Pool).To(Equal(spec.RootDisk.Pool))
 			g.Expect(seen.Disks[0].Volume).To(Equal(spec.RootDisk.Volume))
 			g.Expect(seen.Disks[0].Format).To(Equal(spec.RootDisk.Format))
 		})
 	}
+}
+
+// more edits a machine so that it has these disks as well.
+func more(disks ...domain.Disk) func(*domain.Spec) {
+	return func(s *domain.Spec) { s.Disks = disks }
 }
 
 func TestASpecThatNoHostWouldAcceptIsRefused(t *testing.T) {
@@ -118,6 +179,18 @@ func TestASpecThatNoHostWouldAcceptIsRefused(t *testing.T) {
 		{"an unknown bus", func(s *domain.Spec) { s.RootDisk.Bus = "ide" }, "none of virtio, scsi and sata"},
 		{"an unknown network type", func(s *domain.Spec) { s.Network.Type = "user" }, "neither bridge nor network"},
 		{"no MAC address", func(s *domain.Spec) { s.Network.MAC = "" }, "the MAC address"},
+		{"a disk on an unknown bus", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Bus: "usb"}), "disk 1's bus \"usb\" is none"},
+		{"a disk without volume", more(domain.Disk{Pool: "p", Format: "raw"}), "disk 1's volume is empty"},
+		{"a serial of 21 characters", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Serial: "123456789012345678901"}), "up to 20 letters"},
+		{"a serial with an option for QEMU", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Serial: "a,b"}), "up to 20 letters"},
+		{"a serial twice", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Serial: "a"}, domain.Disk{Pool: "p", Volume: "w", Format: "raw", Serial: "a"}),
+			"disk 2's serial \"a\" is also that of the disk 1"},
+		{"a volume twice", more(worker().RootDisk), "is also that of the root disk"},
+		{"a libvirt network in a session", func(s *domain.Spec) {
+			s.Session, s.Network.Type, s.Network.Name = true, domain.NICTypeNetwork, "default"
+		}, "a session's daemon cannot use; name a bridge"},
+		{"256 vCPUs under emulation", func(s *domain.Spec) { s.VCPUs, s.VirtType = 256, domain.VirtTypeQEMU }, "need KVM and the machine type q35"},
+		{"256 vCPUs of an older machine", func(s *domain.Spec) { s.VCPUs, s.Machine = 256, "pc-i440fx-7.2" }, "need KVM and the machine type q35"},
 		{"no vCPU", func(s *domain.Spec) { s.VCPUs = 0 }, "vCPUs is 0"},
 		{"no memory", func(s *domain.Spec) { s.MemoryMiB = 0 }, "0 MiB"},
 		{"no volume", func(s *domain.Spec) { s.RootDisk.Volume = "" }, "the root disk's volume is empty"},

@@ -19,6 +19,8 @@ type Observed struct {
 	UUID string
 	// Owner is nil when the domain was not created by CAPLV, or does not say for whom.
 	Owner *Owner
+	// RootCloned is Spec.RootCloned; false when there is no owner.
+	RootCloned bool
 	// VCPUs is the maximum number of virtual CPUs; 0 when unknown.
 	VCPUs uint
 	// MemoryMiB is rounded down; 0 when unknown.
@@ -39,6 +41,7 @@ type ObservedDisk struct {
 	Target string
 	Bus    string
 	Format string
+	Serial string
 }
 
 // The views below hold only what is read. libvirtxml's types would refuse a whole definition because of one number, in any
@@ -53,6 +56,7 @@ type domainView struct {
 			Namespace string `xml:"namespace,attr"`
 			Name      string `xml:"name,attr"`
 			UID       string `xml:"uid,attr"`
+			RootDisk  string `xml:"rootDisk,attr"`
 		} `xml:"https://caplv.github.io/xmlns/libvirt/v1 owner"`
 	} `xml:"metadata"`
 	VCPU   string       `xml:"vcpu"`
@@ -69,6 +73,7 @@ type diskView struct {
 	Driver struct {
 		Type string `xml:"type,attr"`
 	} `xml:"driver"`
+	Serial string     `xml:"serial"`
 	Source sourceView `xml:"source"`
 	Target struct {
 		Dev string `xml:"dev,attr"`
@@ -102,6 +107,7 @@ func Parse(domainXML string) (Observed, error) {
 	// libvirt keeps one element of a namespace. Where there are more, none of them is believed.
 	if owners := view.Metadata.Owners; len(owners) == 1 && owners[0].UID != "" {
 		seen.Owner = &Owner{Namespace: owners[0].Namespace, Name: owners[0].Name, UID: owners[0].UID}
+		seen.RootCloned = owners[0].RootDisk == rootComplete
 	}
 	if n, err := strconv.ParseUint(strings.TrimSpace(view.VCPU), 10, 32); err == nil {
 		seen.VCPUs = uint(n)
@@ -120,7 +126,7 @@ func Parse(domainXML string) (Observed, error) {
 		}
 		seen.Disks = append(seen.Disks, ObservedDisk{
 			Device: disk.Device, Pool: disk.Source.Pool, Volume: disk.Source.Volume, Path: path,
-			Target: disk.Target.Dev, Bus: disk.Target.Bus, Format: disk.Driver.Type,
+			Target: disk.Target.Dev, Bus: disk.Target.Bus, Format: disk.Driver.Type, Serial: disk.Serial,
 		})
 	}
 	return seen, nil

@@ -48,6 +48,28 @@ func TestAForeignDomainHasNoOwnerAndIsReadDespiteWhatIsUnknown(t *testing.T) {
 	}))
 }
 
+func TestARootDiskIsCompleteOnlyWhereTheOwnerSaysSo(t *testing.T) {
+	const owner = `<owner xmlns="https://caplv.github.io/xmlns/libvirt/v1" namespace="n" name="m" uid="u" rootDisk="complete"/>`
+	for _, row := range []struct {
+		name, content string
+		want          bool
+	}{
+		{"the mark", "<metadata>" + owner + "</metadata>", true},
+		{"no mark", "<metadata>" + strings.Replace(owner, ` rootDisk="complete"`, "", 1) + "</metadata>", false},
+		{"another word", "<metadata>" + strings.Replace(owner, "complete", "partial", 1) + "</metadata>", false},
+		{"an owner without UID", "<metadata>" + strings.Replace(owner, `"u"`, `""`, 1) + "</metadata>", false},
+		{"two owners", "<metadata>" + owner + owner + "</metadata>", false},
+		{"the mark of another namespace", "<metadata>" + strings.Replace(owner, "/v1", "/v2", 1) + "</metadata>", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := NewWithT(t)
+			seen, err := domain.Parse(small(row.content))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(seen.RootCloned).To(Equal(row.want))
+		})
+	}
+}
+
 // small wraps content into a domain that has name and UUID.
 func small(content string) string {
 	return "<domain><name>a</name><uuid>5c1e5f6a-3f0b-4d8f-9c84-0a4b7d9e2f11</uuid>" + content + "</domain>"
@@ -142,7 +164,8 @@ func TestPoolsAndVolumesAreReadBackFromLibvirt(t *testing.T) {
     <path>/images/base.raw</path>
     <format type='raw'/>
   </backingStore>
-</volume>`)).To(Equal(domain.ObservedVolume{Name: "v.qcow2", Path: "/images/v.qcow2", CapacityBytes: 100 << 30, Format: "qcow2"}))
+</volume>`)).To(Equal(domain.ObservedVolume{Name: "v.qcow2", Path: "/images/v.qcow2", CapacityBytes: 100 << 30, AllocationBytes: 200704,
+		Format: "qcow2", BackingPath: "/images/base.raw"}))
 }
 
 func TestWhatIsNotTheRightXMLIsRefused(t *testing.T) {
@@ -201,13 +224,15 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzWhatIsWrittenIsReadBack(f *testing.F) {
-	f.Add("default", "worker01", "p", "v.qcow2")
-	f.Add(`"'<>&`, "]]><!--", "a b", "\u00e9\u4e2d")
-	f.Fuzz(func(t *testing.T, namespace, name, pool, volume string) {
+	f.Add("default", "worker01", "p", "v.qcow2", "data", true)
+	f.Add(`"'<>&`, "]]><!--", "a b", "\u00e9\u4e2d", "", false)
+	f.Add("default", "worker01", "p", "v.qcow2", "a,b=c", true)
+	f.Fuzz(func(t *testing.T, namespace, name, pool, volume, serial string, cloned bool) {
 		g := NewWithT(t)
 		spec := worker()
 		spec.Owner.Namespace, spec.Owner.Name = namespace, name
-		spec.RootDisk.Pool, spec.RootDisk.Volume = pool, volume
+		spec.RootDisk.Pool, spec.RootDisk.Volume, spec.RootCloned = pool, volume, cloned
+		spec.Disks = []domain.Disk{{Pool: pool, Volume: volume + "2", Format: "raw", Serial: serial}}
 		text, err := domain.XML(spec)
 		if err != nil {
 			g.Expect(text).To(BeEmpty())
@@ -218,5 +243,7 @@ func FuzzWhatIsWrittenIsReadBack(f *testing.F) {
 		g.Expect(seen.Owner).To(HaveValue(Equal(spec.Owner)))
 		g.Expect(seen.Disks[0].Pool).To(Equal(pool))
 		g.Expect(seen.Disks[0].Volume).To(Equal(volume))
+		g.Expect(seen.Disks[1].Serial).To(Equal(serial))
+		g.Expect(seen.RootCloned).To(Equal(cloned))
 	})
 }

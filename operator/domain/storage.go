@@ -36,9 +36,10 @@ func PoolXML(name, poolUUID, targetPath string) (string, error) {
 // VolumeSpec describes a volume in qcow2 format.
 type VolumeSpec struct {
 	Name string
-	// CapacityBytes is the size that the guest sees.
+	// CapacityBytes is the size that the guest sees. A copy gets the original's size, whatever is said here, and is resized
+	// afterwards.
 	CapacityBytes uint64
-	// Backing is the image that unwritten blocks are read from; nil for none.
+	// Backing is the image that unwritten blocks are read from; nil for an empty volume and for a copy.
 	Backing *Backing
 }
 
@@ -127,18 +128,24 @@ type ObservedVolume struct {
 	Name          string
 	Path          string
 	CapacityBytes uint64
+	// AllocationBytes is what the volume takes up in its pool; 0 when unknown.
+	AllocationBytes uint64
 	// Format is the format that libvirt found, such as qcow2 or raw; empty for volumes without one.
 	Format string
+	// BackingPath is the image that unwritten blocks are read from; empty for a volume that stands by itself.
+	BackingPath string
 }
 
 // ParseVolume reads the output of virsh vol-dumpxml. It returns an error when that is not the XML of a volume with name,
 // path and capacity.
 func ParseVolume(volumeXML string) (ObservedVolume, error) {
 	var view struct {
-		XMLName  xml.Name     `xml:"volume"`
-		Name     string       `xml:"name"`
-		Capacity quantityView `xml:"capacity"`
-		Target   struct {
+		XMLName     xml.Name     `xml:"volume"`
+		Name        string       `xml:"name"`
+		Capacity    quantityView `xml:"capacity"`
+		Allocation  quantityView `xml:"allocation"`
+		BackingPath string       `xml:"backingStore>path"`
+		Target      struct {
 			Path   string `xml:"path"`
 			Format struct {
 				Type string `xml:"type,attr"`
@@ -152,5 +159,9 @@ func ParseVolume(volumeXML string) (ObservedVolume, error) {
 	if view.Name == "" || view.Target.Path == "" || !ok {
 		return ObservedVolume{}, errors.New("reading the volume's XML: it has no name, no path or no capacity")
 	}
-	return ObservedVolume{Name: view.Name, Path: view.Target.Path, CapacityBytes: capacity, Format: view.Target.Format.Type}, nil
+	allocation, _ := view.Allocation.bytes("bytes")
+	return ObservedVolume{
+		Name: view.Name, Path: view.Target.Path, CapacityBytes: capacity, AllocationBytes: allocation,
+		Format: view.Target.Format.Type, BackingPath: view.BackingPath,
+	}, nil
 }

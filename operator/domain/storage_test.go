@@ -50,6 +50,7 @@ func TestVolume(t *testing.T) {
 			Name: "default-prod-worker01-root.qcow2", CapacityBytes: 100 << 30,
 			Backing: &domain.Backing{Path: "/var/lib/libvirt/images/rhcos.qcow2", Format: "qcow2"},
 		}},
+		{"a copy", "volume-copy.xml", domain.VolumeSpec{Name: "default-prod-worker01-root.qcow2", CapacityBytes: 100 << 30}},
 		{"an empty volume", "volume.xml", domain.VolumeSpec{Name: "data.qcow2", CapacityBytes: 1<<63 + 512}},
 		{"names with a meaning in XML", "volume-escaped.xml", domain.VolumeSpec{
 			Name: "a&b.qcow2", CapacityBytes: 512, Backing: &domain.Backing{Path: "/images/<a> & b.raw", Format: "raw"},

@@ -88,6 +88,7 @@ func dialOnce(ctx context.Context, target Target, signer ssh.Signer, algorithms 
 	if err != nil {
 		return nil, "", dialError(ctx, target, "connecting", err)
 	}
+	conn = target.traffic.on(conn)
 	// A server that accepts and then says nothing must not hold the caller.
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)

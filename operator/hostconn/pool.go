@@ -26,6 +26,9 @@ type Target struct {
 	// HostKeyFingerprint is SHA256: and unpadded base64. Empty accepts whatever key the host shows; see
 	// Conn.HostKeyFingerprint.
 	HostKeyFingerprint string
+
+	// traffic counts what goes over the connections. Set by the Pool.
+	traffic traffic
 }
 
 // String leaves the private key out, so that no log and no error can show it by accident.
@@ -154,6 +157,7 @@ func (p *Pool) entryFor(key string, target Target) (*entry, error) {
 }
 
 func (p *Pool) connect(ctx context.Context, key string, target Target) (*Conn, error) {
+	target.traffic = trafficOf(key)
 	client, fingerprint, err := dial(ctx, target)
 	if err != nil {
 		return nil, err

@@ -223,9 +223,14 @@ func TestMetricsCountByHost(t *testing.T) {
 	}
 	g.Expect(testutil.ToFloat64(dials.WithLabelValues("ns/counted"))).To(Equal(1.0))
 	g.Expect(testutil.ToFloat64(execs.WithLabelValues("ns/counted"))).To(Equal(3.0))
+	for _, direction := range []string{"sent", "received"} {
+		// A handshake alone takes more than that.
+		g.Expect(testutil.ToFloat64(bytesTotal.WithLabelValues("ns/counted", direction))).To(BeNumerically(">", 500), direction)
+	}
 	names, err := testutil.GatherAndCount(registry, "caplv_ssh_dials_total", "caplv_ssh_execs_total")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(names).To(BeNumerically(">=", 2))
 	p.Forget("ns/counted")
 	g.Expect(execs.DeleteLabelValues("ns/counted")).To(BeFalse(), "a host that is gone has no metrics")
+	g.Expect(bytesTotal.DeleteLabelValues("ns/counted", "sent")).To(BeFalse(), "a host that is gone has no metrics")
 }

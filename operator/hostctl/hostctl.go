@@ -12,18 +12,27 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/caplv/caplv/operator/hostconn"
+	"github.com/caplv/caplv/operator/setup"
 )
 
-// command is all that the account may do with sudo.
-const command = "exec sudo -n /usr/libexec/caplv/caplv-hostctl"
+// command is all that the account may do with sudo, whose own words are asked for in English.
+const command = "exec env LC_ALL=C sudo -n /usr/libexec/caplv/caplv-hostctl"
+
+// probeCommand prints what the roles have recorded on the host, as a line, before it runs the helper: one round trip for both.
+// The file is foreign text, and encoded no part of it can be taken for an answer of the helper.
+var probeCommand = fmt.Sprintf("exec sh -c 'printf %%s %s; head -c %d %s 2>/dev/null | base64 -w 0; echo; %s'", factsPrefix, setup.MaxSize, setup.File, command)
+
+const factsPrefix = "facts="
 
 const protocol = "caplv-hostctl/1"
 
@@ -32,6 +41,10 @@ func Directory(name string) string { return "/run/caplv/" + name }
 
 // SerialLog is where the system daemon logs the serial console of the domain called name.
 func SerialLog(name string) string { return "/var/log/libvirt/qemu/" + name + "-serial.log" }
+
+// SessionSerialLog is where a session daemon logs the serial console of the domain called name: it may not write elsewhere, and
+// its log daemon keeps a few parts of 2 MiB each.
+func SessionSerialLog(name string) string { return Directory(name) + "/serial.log" }
 
 // Code is why the helper failed.
 type Code string
@@ -49,6 +62,8 @@ const (
 	CodeHelperMissing Code = "HelperMissing"
 	// CodeHelperNotPermitted says that sudo does not let the account run the helper.
 	CodeHelperNotPermitted Code = "HelperNotPermitted"
+	// CodeHelperOutdated says that the helper is of a version that speaks another protocol.
+	CodeHelperOutdated Code = "HelperOutdated"
 	// CodeUnknown says that the helper failed without a code.
 	CodeUnknown Code = "Unknown"
 )
@@ -72,17 +87,49 @@ type Client struct{ transport Transport }
 // New returns a Client over transport.
 func New(transport Transport) *Client { return &Client{transport: transport} }
 
-// Probe checks that the helper is there, may be run, and speaks this protocol.
-func (c *Client) Probe(ctx context.Context) error {
-	out, err := c.ask(ctx, "probe", nil, nil)
+// Probe checks that the helper is there, may be run, and speaks this protocol. In the same round trip it reads what the roles have
+// recorded about the host, which it returns whether or not the helper is in order.
+func (c *Client) Probe(ctx context.Context) (setup.Facts, error) {
+	result, err := c.transport.Exec(ctx, probeCommand, strings.NewReader(protocol+"\nprobe\n\n"))
 	if err != nil {
-		return err
+		return setup.Facts{}, err
 	}
-	if !strings.HasPrefix(out, "version=1\n") {
-		return &Error{Code: CodeUnknown, Message: fmt.Sprintf("the helper answered %q to a probe; it is not of this version", first(out))}
+	lines := strings.Split(string(result.Stdout), "\n")
+	facts := recorded(lines)
+	if result.ExitCode != 0 {
+		return facts, failure(result)
 	}
-	return nil
+	if !slices.Contains(lines, "version=1") {
+		said := slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, factsPrefix) })
+		return facts, &Error{Code: CodeHelperOutdated, Message: fmt.Sprintf("the helper answered %q to a probe; it is not of this version%s",
+			first(strings.Join(said, "\n")), wayOut)}
+	}
+	return facts, nil
 }
+
+// recorded finds the line with the facts in an answer to a probe.
+func recorded(lines []string) setup.Facts {
+	for _, line := range lines {
+		if encoded, ok := strings.CutPrefix(line, factsPrefix); ok {
+			content, err := base64.StdEncoding.DecodeString(encoded)
+			if err != nil {
+				return setup.Facts{}
+			}
+			return setup.Parse(content)
+		}
+	}
+	return setup.Facts{}
+}
+
+// Owner is whose a machine's directory is.
+type Owner string
+
+const (
+	// OwnerRoot is for the system daemon, which gives its QEMU what it needs. It is what an empty Owner means.
+	OwnerRoot Owner = "root"
+	// OwnerCaller is for the session daemon: the SSH user, as whom QEMU runs there.
+	OwnerCaller Owner = "caller"
+)
 
 // StageRequest asks for a machine's directory.
 type StageRequest struct {
@@ -91,7 +138,9 @@ type StageRequest struct {
 	// Ephemeral mounts a tmpfs on the directory. Size limits it: "80%", "16G", or empty for the kernel's half of memory.
 	Ephemeral bool
 	Size      string
-	// File receives Data, readable for root alone. Empty for none.
+	// Owner is whose the directory and the file are.
+	Owner Owner
+	// File receives Data, readable for the owner alone. Empty for none.
 	File string
 	Data []byte
 }
@@ -99,9 +148,12 @@ type StageRequest struct {
 // These mirror what the helper accepts, so that a mistake is found before anything is sent.
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	sizePattern = regexp.MustCompile(`^(([1-9][0-9]?|100)%|[1-9][0-9]{0,8}[kKmMgG])?$`)
+	sizePattern = regexp.MustCompile(`^([1-9][0-9]{0,17}|[1-9][0-9]{0,8}[kKmMgG]|([1-9][0-9]?|100)%)?$`)
 	filePattern = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]{0,63})?$`)
 )
+
+// maxData is the most that the helper takes, in bytes.
+const maxData = 64 << 20
 
 // Stage makes a machine's directory as the request says. It is idempotent, and returns whether anything changed.
 func (c *Client) Stage(ctx context.Context, r StageRequest) (bool, error) {
@@ -110,13 +162,22 @@ func (c *Client) Stage(ctx context.Context, r StageRequest) (bool, error) {
 		return false, &Error{Code: CodeBadValue, Message: fmt.Sprintf("%q is not the name of a domain", r.Name)}
 	case !sizePattern.MatchString(r.Size):
 		return false, &Error{Code: CodeBadValue, Message: fmt.Sprintf("%q is not the size of a tmpfs", r.Size)}
+	case r.Owner != "" && r.Owner != OwnerRoot && r.Owner != OwnerCaller:
+		return false, &Error{Code: CodeBadValue, Message: fmt.Sprintf("%q is not an owner; it is %s or %s", r.Owner, OwnerRoot, OwnerCaller)}
 	case !filePattern.MatchString(r.File):
 		return false, &Error{Code: CodeBadValue, Message: fmt.Sprintf("%q is not the name of a file", r.File)}
+	case r.File == "" && len(r.Data) > 0:
+		return false, &Error{Code: CodeBadValue, Message: "there are data and no file to put them into"}
+	case len(r.Data) > maxData:
+		return false, &Error{Code: CodeBadValue, Message: fmt.Sprintf("%d bytes are more than the %d that can be staged", len(r.Data), maxData)}
 	}
 	pairs := [][2]string{{"name", r.Name}, {"ephemeral", "no"}}
 	if r.Ephemeral {
 		pairs[1][1] = "yes"
 		pairs = append(pairs, [2]string{"size", r.Size})
+	}
+	if r.Owner != "" {
+		pairs = append(pairs, [2]string{"owner", string(r.Owner)})
 	}
 	var payload []byte
 	if r.File != "" {
@@ -125,7 +186,18 @@ func (c *Client) Stage(ctx context.Context, r StageRequest) (bool, error) {
 		pairs = append(pairs, [2]string{"file", r.File}, [2]string{"bytes", fmt.Sprint(len(payload))}, [2]string{"sha256", hex.EncodeToString(digest[:])})
 	}
 	out, err := c.ask(ctx, "stage", pairs, payload)
-	return strings.TrimSpace(out) == "staged=created", err
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.SplitSeq(out, "\n") {
+		switch line {
+		case "staged=created":
+			return true, nil
+		case "staged=unchanged":
+			return false, nil
+		}
+	}
+	return false, &Error{Code: CodeUnknown, Message: fmt.Sprintf("the helper ended well and answered %q", first(out))}
 }
 
 // Remove removes a machine's directory with everything in it. One that does not exist is no error.
@@ -155,15 +227,17 @@ func (c *Client) ask(ctx context.Context, verb string, pairs [][2]string, payloa
 	return "", failure(result)
 }
 
-var helperError = regexp.MustCompile(`(?m)^caplv-hostctl: ([a-z-]+): (.*)$`)
+// wayOut is what to do about a host without a working helper.
+const wayOut = "; run playbooks/onboard_host.yml for the host"
+
+var helperError = regexp.MustCompile(`(?m)^caplv-hostctl: ([a-z-]{1,32}): (.*)$`)
 
 // failure tells what the helper said from what sudo or the shell said in its stead.
 func failure(result hostconn.Result) error {
 	said := string(result.Stderr)
 	if m := helperError.FindStringSubmatch(said); m != nil {
-		return &Error{Code: Code(m[1]), Message: m[1] + ": " + m[2]}
+		return &Error{Code: Code(m[1]), Message: m[1] + ": " + first(m[2])}
 	}
-	const wayOut = "; prepare the host again (hack/prepare-test-host.sh)"
 	switch {
 	case result.ExitCode == 127 || strings.Contains(said, "command not found") || strings.Contains(said, "not found in"):
 		return &Error{Code: CodeHelperMissing, Message: "it is not installed on the host" + wayOut}
@@ -181,8 +255,8 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// first is the first line of a text, cut to a sensible length.
+// first is the first line of a text, cut to a sensible length, and fit for a condition.
 func first(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return line[:min(len(line), 200)]
+	return strings.ToValidUTF8(line[:min(len(line), 300)], "?")
 }

@@ -15,6 +15,7 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/hostconn"
 	"github.com/caplv/caplv/operator/hostctl"
+	"github.com/caplv/caplv/operator/setup"
 	"github.com/caplv/caplv/operator/virsh"
 )
 
@@ -24,8 +25,11 @@ type Host interface {
 
 	// HostKeyFingerprint is the fingerprint (SHA256:…) of the SSH key that the host proved to have.
 	HostKeyFingerprint() string
-	// ProbeHelper checks that the root-owned helper can be run.
-	ProbeHelper(ctx context.Context) error
+	// ProbeHelper checks that the root-owned helper can be run. It returns what the roles have recorded about the host, also along
+	// with an error of the helper.
+	ProbeHelper(ctx context.Context) (setup.Facts, error)
+	// ProbeSession checks that a host in session mode has what that needs, for machines of virtType. On others it does nothing.
+	ProbeSession(ctx context.Context, virtType string) error
 	// Stage asks the helper for a machine's directory and bootstrap file. It returns whether anything changed.
 	Stage(ctx context.Context, request hostctl.StageRequest) (bool, error)
 	// RemoveDirectory asks the helper to remove a machine's directory with everything in it.
@@ -62,12 +66,26 @@ type host struct {
 	virsh.Client
 	conn   *hostconn.Conn
 	mode   virsh.Mode
+	start  virsh.Starter
 	helper *hostctl.Client
 }
 
-func (h *host) HostKeyFingerprint() string            { return h.conn.HostKeyFingerprint() }
-func (h *host) ProbeHelper(ctx context.Context) error { return h.helper.Probe(ctx) }
+// CloneVolume uses a virsh of its own: a Client executes one operation after the other, and a copy takes minutes.
+func (h *host) CloneVolume(ctx context.Context, pool, xml string, fromPool, fromVolume string) error {
+	own := virsh.New(h.start, h.mode, virsh.Options{})
+	defer func() { _ = own.Close() }()
+	return own.CloneVolume(ctx, pool, xml, fromPool, fromVolume)
+}
+
+func (h *host) HostKeyFingerprint() string { return h.conn.HostKeyFingerprint() }
+func (h *host) ProbeHelper(ctx context.Context) (setup.Facts, error) {
+	return h.helper.Probe(ctx)
+}
 func (h *host) Stage(ctx context.Context, r hostctl.StageRequest) (bool, error) {
+	if h.mode == virsh.ModeSession {
+		// There, QEMU runs as the account itself.
+		r.Owner = hostctl.OwnerCaller
+	}
 	return h.helper.Stage(ctx, r)
 }
 func (h *host) RemoveDirectory(ctx context.Context, name string) error {
@@ -110,7 +128,7 @@ func (p *Pool) hostOn(key client.ObjectKey, conn *hostconn.Conn, mode virsh.Mode
 		_ = old.Close()
 	}
 	start := func(ctx context.Context, command string) (virsh.Process, error) { return conn.Start(ctx, command) }
-	h := &host{Client: virsh.New(start, mode, virsh.Options{}), conn: conn, mode: mode, helper: hostctl.New(conn)}
+	h := &host{Client: virsh.New(start, mode, virsh.Options{}), conn: conn, mode: mode, start: start, helper: hostctl.New(conn)}
 	p.open[key] = h
 	return h
 }

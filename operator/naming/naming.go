@@ -15,6 +15,10 @@ const (
 	// MaxLength is the length of a DNS label, in bytes.
 	MaxLength = 63
 
+	// SeedFile is the name of the cloud-init seed, an ISO 9660 image for the NoCloud datasource, in a machine's directory
+	// on the host.
+	SeedFile = "seed.iso"
+
 	hashLength = 10
 	// hashSeparator cannot occur before the last part of a plain name, because no Kubernetes name ends with a dash.
 	hashSeparator = "--"
@@ -40,5 +44,11 @@ func Machine(namespace, cluster, machine string) string {
 	return strings.TrimRight(stem, "-") + suffix
 }
 
-// RootVolume returns the name of the root disk's volume of the machine called name.
+// RootVolume returns the name of the root disk's volume of the machine called name: NAME-root.qcow2.
 func RootVolume(name string) string { return name + "-root.qcow2" }
+
+// DataVolume returns the name of the volume of an additional disk of the machine called name: NAME.DISK.qcow2.
+//
+// The dot keeps it apart from every other volume: the name of a machine and the name of a disk hold none. With a dash,
+// a disk called root would be the root disk, and disk b-c of machine a would be disk c of machine a-b.
+func DataVolume(name, disk string) string { return name + "." + disk + ".qcow2" }

@@ -26,6 +26,11 @@ func TestMachine(t *testing.T) {
 		{"a dash in the machine's name adds a digest", "default", "prod", "worker-01", "default-prod-worker-01--fb2fd46ab7"},
 		{"a dash in the namespace adds a digest", "team-a", "prod", "w1", "team-a-prod-w1--50612d8d62"},
 		{"dots become dashes and add a digest", "default", "prod", "w1.example", "default-prod-w1-example--d264a60be4"},
+		{"63 characters are not cut", "default", strings.Repeat("x", 52), "w1", "default-" + strings.Repeat("x", 52) + "-w1"},
+		{"64 characters are", "default", strings.Repeat("x", 53), "w1", "default-" + strings.Repeat("x", 43) + "--185025794a"},
+		{"a cut does not leave a third dash", "default", strings.Repeat("x", 42) + "-y", "w-1", "default-" + strings.Repeat("x", 42) + "--3eeb3849f3"},
+		{"a machine's name may be a long DNS subdomain", "default", "prod", strings.Repeat("node.", 50) + "x", "default-prod-" + strings.Repeat("node-", 7) + "nod--964fdbf208"},
+		{"a name of one character a part is plain", "a", "b", "c", "a-b-c"},
 		{"a name that is too long is cut and gets a digest", "default", long, "w1", "default-" + strings.Repeat("x", 43) + "--406eeaa00f"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -36,6 +41,13 @@ func TestMachine(t *testing.T) {
 			g.Expect(got).To(Equal(row.want))
 		})
 	}
+}
+
+func TestVolumes(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(naming.RootVolume("ns-cluster-worker01")).To(Equal("ns-cluster-worker01-root.qcow2"))
+	g.Expect(naming.DataVolume("ns-cluster-worker01", "etcd")).To(Equal("ns-cluster-worker01.etcd.qcow2"))
+	g.Expect(naming.DataVolume("ns-cluster-worker01", "root")).NotTo(Equal(naming.RootVolume("ns-cluster-worker01")))
 }
 
 func TestMachinesThatWouldReadAlikeHaveDifferentNames(t *testing.T) {

@@ -25,9 +25,13 @@ func on(reason Reason, pattern string, verbs ...string) rule {
 var rules = []rule{
 	// The connection. These are of virsh's own half.
 	on(VirshMissing, regexp.QuoteMeta(missingMarker)),
-	on(LibvirtUnavailable, `failed to connect to the hypervisor`),
+	on(LibvirtUnavailable, `(?i)failed to (re)?connect to the hypervisor`),
 	on(LibvirtUnavailable, `(?m)^Disconnected from `),
+	on(LibvirtUnavailable, `(?m)^Reconnected to the hypervisor`),
 	on(LibvirtUnavailable, `client socket is closed`),
+	on(LibvirtUnavailable, `Cannot (recv|write) data: `),
+	on(LibvirtUnavailable, `End of file while reading data`),
+	on(LibvirtUnavailable, `connection closed due to keepalive timeout`),
 	on(LibvirtUnavailable, `Failed to connect socket to '[^']*/libvirt`),
 	on(LibvirtUnavailable, `Failed to connect socket to '[^']*/virt(qemu|storage|network|log)d`),
 	on(LibvirtUnavailable, `Failed to connect socket to '[^']*/virtlogd-sock'`),
@@ -49,6 +53,10 @@ var rules = []rule{
 	on(PoolExists, `pool '.*' already exists with uuid`),
 	on(PoolConflict, `Storage source conflict with pool`),
 	on(VolumeExists, `storage volume '.*' exists already`),
+	on(VolumeExists, `storage volume name '.*' already in use`),
+	on(VolumeBusy, `volume '.*' is still being allocated`),
+	on(VolumeBusy, `volume '.*' is still in use`),
+	on(VolumeBusy, `pool '.*' has asynchronous jobs running`),
 
 	// Room.
 	on(NoSpace, `No space left on device`),
@@ -85,6 +93,7 @@ var rules = []rule{
 	on(InvalidDefinition, `XML error`),
 	on(InvalidDefinition, `unknown command`),
 	on(InvalidDefinition, `command '.*' requires`),
+	on(optionUnknown, `command '.*' doesn't support option `),
 	on(InvalidDefinition, `unsupported configuration`),
 	on(InvalidDefinition, `invalid argument`),
 }
@@ -92,7 +101,7 @@ var rules = []rule{
 // classify turns what virsh wrote to standard error into an error.
 func classify(verb, stderr string) *Error {
 	message := clean(stderr)
-	e := &Error{Reason: Unknown, Command: verb, Message: strings.Join(strings.Fields(message), " ")}
+	e := &Error{Reason: Unknown, Command: verb, Message: oneLine(message)}
 	for _, r := range rules {
 		if r.applies(verb) && r.pattern.MatchString(message) {
 			e.Reason = r.reason
@@ -103,17 +112,37 @@ func classify(verb, stderr string) *Error {
 }
 
 func (r rule) applies(verb string) bool {
-	if len(r.verbs) == 0 {
-		return true
-	}
-	return slices.Contains(r.verbs, verb)
+	return len(r.verbs) == 0 || slices.Contains(r.verbs, verb)
 }
 
-// clean removes virsh's prefix from each line.
+// logLine is what libvirt's library writes to standard error on its own account, also when the command succeeds. Its lines
+// of level error are left to be complained about.
+var logLine = regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+\+\d+: \d+: (debug|info|warning) : `)
+
+// clean returns what virsh complained about, without its prefix on each line: nothing for a command that succeeded.
 func clean(stderr string) string {
-	lines := strings.Split(strings.TrimSpace(stderr), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimPrefix(strings.TrimSpace(line), "error: ")
+	var kept []string
+	for line := range strings.SplitSeq(stderr, "\n") {
+		line = strings.TrimSpace(line)
+		if logLine.MatchString(line) {
+			continue
+		}
+		// An error whose text begins with a line break leaves the prefix on a line of its own.
+		if line = strings.TrimPrefix(line+" ", "error: "); strings.TrimSpace(line) != "" {
+			kept = append(kept, strings.TrimSpace(line))
+		}
 	}
-	return strings.TrimSpace(strings.Join(lines, "\n"))
+	return strings.Join(kept, "\n")
+}
+
+// maxMessage bounds a message, in bytes: QEMU's complaints hold whole command lines.
+const maxMessage = 1024
+
+// oneLine makes a text fit for a condition.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxMessage {
+		text = text[:maxMessage] + " ..."
+	}
+	return strings.ToValidUTF8(text, "?")
 }

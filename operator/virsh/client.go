@@ -35,7 +35,8 @@ type Client interface {
 	StartDomain(ctx context.Context, name string) error
 	// DestroyDomain ends a domain at once.
 	DestroyDomain(ctx context.Context, name string) error
-	// UndefineDomain removes a domain's definition with its NVRAM, managed save and snapshot metadata.
+	// UndefineDomain removes a domain's definition with its NVRAM, its managed save, its TPM's state and what libvirt
+	// remembers of its snapshots and checkpoints.
 	UndefineDomain(ctx context.Context, name string) error
 
 	// DefinePool defines a persistent storage pool.
@@ -51,7 +52,17 @@ type Client interface {
 
 	// CreateVolume creates a volume in an active pool.
 	CreateVolume(ctx context.Context, pool, xml string) error
-	// DeleteVolume deletes a volume of an active pool. libvirt does not refuse to delete one that is in use.
+	// CloneVolume creates a volume in an active pool with the content of another volume, also of another pool. It takes as long
+	// as the copy does, and no other operation of this Client is executed meanwhile. The new volume has the original's
+	// capacity: ResizeVolume grows it. When ctx ends, the copy goes on by itself on the host, and its volume is VolumeBusy until
+	// it has ended; the volume is then complete. When the daemon ends, what was copied stays and looks like a volume; it can
+	// be deleted, even while qemu-img still writes to it. The volume is listed from the beginning.
+	// While the copy goes on, neither pool can be refreshed or destroyed: that is VolumeBusy too.
+	CloneVolume(ctx context.Context, pool, xml string, fromPool, fromVolume string) error
+	// ResizeVolume grows a volume of an active pool to this capacity, in bytes. It never shrinks one.
+	ResizeVolume(ctx context.Context, pool, name string, bytes uint64) error
+	// DeleteVolume deletes a volume of an active pool. libvirt does not refuse to delete one that a domain uses; one that is
+	// being copied, or copied from, is VolumeBusy.
 	DeleteVolume(ctx context.Context, pool, name string) error
 
 	// Close ends the remote process. A later operation starts another one.
@@ -66,6 +77,8 @@ type Hypervisor struct {
 	CPUs uint
 	// MemoryMiB is the memory of the host.
 	MemoryMiB uint
+	// SystemUUID is the UUID of the host's board, in lower case; empty where libvirt may not read it, as in session mode.
+	SystemUUID string
 }
 
 // VolumeRef names a volume.
@@ -87,7 +100,8 @@ type Query struct {
 type Observation struct {
 	Domain *DomainInfo
 	Pools  map[string]PoolInfo
-	// Volumes are definitions (vol-dumpxml). Volumes of inactive pools are absent.
+	// Volumes are definitions (vol-dumpxml). Volumes of inactive pools are absent. The definition is empty for a volume that
+	// the pool lists and of which the host has no file: its copy has just begun, or the file was removed by hand.
 	Volumes map[VolumeRef]string
 	// Networks says whether a defined network is active.
 	Networks map[string]bool

@@ -17,6 +17,7 @@ const (
 	PoolConflict           Reason = "PoolConflict"
 	PoolInactive           Reason = "PoolInactive"
 	VolumeNotFound         Reason = "VolumeNotFound"
+	VolumeBusy             Reason = "VolumeBusy"
 	VolumeExists           Reason = "VolumeExists"
 	NetworkNotFound        Reason = "NetworkNotFound"
 	BridgeNotFound         Reason = "BridgeNotFound"
@@ -37,6 +38,9 @@ const (
 	VirshMissing           Reason = "VirshMissing"
 	LibvirtUnavailable     Reason = "LibvirtUnavailable"
 	Unknown                Reason = "Unknown"
+
+	// optionUnknown is a virsh that is too old for an option, which operations do without.
+	optionUnknown Reason = "OptionUnknown"
 )
 
 // Error is a command that failed.

@@ -5,6 +5,8 @@ package virsh
 
 import (
 	"context"
+	"encoding/xml"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -14,16 +16,20 @@ import (
 func (s *Shell) Observe(ctx context.Context, query Query) (Observation, error) {
 	b := &batch{}
 	domains := b.add(cmd("list", "--all --name"))
-	dump := b.add(cmd("dumpxml", "--inactive", query.Domain))
-	state := b.add(cmd("domstate", "--reason", query.Domain))
+	dump := b.add(domainCmd("dumpxml", "--inactive", query.Domain))
+	state := b.add(domainCmd("domstate", "--reason", query.Domain))
 	pools := b.add(cmd("pool-list", "--all --name"))
 	activePools := b.add(cmd("pool-list", "--name"))
 	poolDumps := make([]int, len(query.Pools))
 	for i, name := range query.Pools {
 		poolDumps[i] = b.add(cmd("pool-dumpxml", "", name))
 	}
+	volumes := map[string]int{}
 	volumeDumps := make([]int, len(query.Volumes))
 	for i, ref := range query.Volumes {
+		if _, ok := volumes[ref.Pool]; !ok {
+			volumes[ref.Pool] = b.add(cmd("vol-list", "", ref.Pool))
+		}
 		volumeDumps[i] = b.add(cmd("vol-dumpxml", "--pool", ref.Pool, ref.Name))
 	}
 	networks, activeNetworks := -1, -1
@@ -49,11 +55,9 @@ func (s *Shell) Observe(ctx context.Context, query Query) (Observation, error) {
 		}
 	}
 	for i, ref := range query.Volumes {
-		if !obs.Pools[ref.Pool].Active {
-			continue
-		}
-		if xml, ok := b.optional(volumeDumps[i], VolumeNotFound); ok {
-			obs.Volumes[ref] = xml
+		// The pool's activity is asked first: an inactive pool lists nothing.
+		if obs.Pools[ref.Pool].Active && listsVolume(b.text(volumes[ref.Pool]), ref.Name) {
+			obs.Volumes[ref] = b.volume(volumeDumps[i])
 		}
 	}
 	for _, name := range query.Networks {
@@ -84,23 +88,36 @@ func (b *batch) text(i int) string {
 	return b.outputs[i].stdout
 }
 
-// optional is the output of a command that may fail with this reason, which is then no error.
-func (b *batch) optional(i int, reason Reason) (string, bool) {
-	err := b.outputs[i].failure(b.commands[i])
-	if ReasonOf(err) == reason {
-		return "", false
+// volume is the description of a volume that is listed. There is none while the host has no file for it: a copy that has
+// just begun is listed before its file is made, and one that was removed by hand until the pool is refreshed.
+func (b *batch) volume(i int) string {
+	switch ReasonOf(b.outputs[i].failure(b.commands[i])) {
+	case VolumeNotFound, FileNotFound:
+		return ""
 	}
-	if err != nil && b.err == nil {
-		b.err = err
-	}
-	return b.outputs[i].stdout, err == nil
+	return b.text(i)
 }
 
-// listed says whether the output of a listing has this name on a line of its own.
-func (b *batch) listed(i int, name string) bool {
-	for line := range strings.SplitSeq(b.text(i), "\n") {
+// listed says whether a listing, which must succeed, has this name.
+func (b *batch) listed(i int, name string) bool { return lists(b.text(i), name) }
+
+// lists says whether the output of a listing has this name on a line of its own.
+func lists(output, name string) bool {
+	for line := range strings.SplitSeq(output, "\n") {
 		if strings.TrimRight(line, " ") == name {
 			return name != ""
+		}
+	}
+	return false
+}
+
+// listsVolume says whether the output of vol-list has this name. Its lines hold a name, blanks up to the next column, and the
+// volume's path; a name that holds blanks is therefore looked for as a whole.
+func listsVolume(output, name string) bool {
+	for line := range strings.SplitSeq(output, "\n") {
+		rest, ok := strings.CutPrefix(strings.TrimPrefix(line, " "), name+" ")
+		if path := strings.TrimLeft(rest, " "); ok && name != "" && (strings.HasPrefix(path, "/") || !strings.Contains(path, " ")) {
+			return true
 		}
 	}
 	return false
@@ -119,13 +136,20 @@ func (s *Shell) Probe(ctx context.Context, virtType string) (Hypervisor, error) 
 	version := b.add(cmd("version", ""))
 	info := b.add(cmd("nodeinfo", ""))
 	memory := b.add(cmd("nodememstats", ""))
-	capabilities := b.add(cmd("domcapabilities", "--virttype", virtType))
+	domains := b.add(cmd("domcapabilities", "--virttype", virtType))
+	capabilities := b.add(cmd("capabilities", ""))
 	outputs, err := s.read(ctx, b.commands...)
 	if err != nil {
 		return Hypervisor{}, err
 	}
 	b.outputs = outputs
+	host := b.text(capabilities)
+	offered := offers(virtType, host, outputs[domains].failure(b.commands[domains]))
 	h := Hypervisor{}
+	if s.mode == ModeSystem {
+		// A session's daemon may not read it, and makes one up at each start.
+		h.SystemUUID = systemUUID(host)
+	}
 	for line := range strings.SplitSeq(b.text(version), "\n") {
 		if v, ok := strings.CutPrefix(line, "Using library: libvirt "); ok {
 			h.LibvirtVersion = strings.TrimSpace(v)
@@ -134,15 +158,37 @@ func (s *Shell) Probe(ctx context.Context, virtType string) (Hypervisor, error) 
 			h.HypervisorVersion = v[strings.LastIndexByte(v, ' ')+1:]
 		}
 	}
-	h.CPUs, h.MemoryMiB = parseSize(b.text(info), b.text(memory))
-	_ = b.text(capabilities)
-	if ReasonOf(b.err) == InvalidDefinition {
-		b.err = &Error{Reason: VirtTypeUnsupported, Message: b.err.Error()}
+	// nodememstats only improves on nodeinfo; not every machine has it.
+	h.CPUs, h.MemoryMiB = parseSize(b.text(info), outputs[memory].stdout)
+	if b.err == nil {
+		b.err = offered
 	}
 	if b.err == nil && (h.CPUs == 0 || h.MemoryMiB == 0) {
 		b.err = &Error{Reason: Unknown, Command: "nodeinfo", Message: "the host does not tell its CPUs and memory"}
 	}
 	return h, b.err
+}
+
+// offers looks into a failure of domcapabilities: a type that the host's capabilities do not list is unsupported, in whatever
+// language the daemon says so. It returns the failure as it is to be reported.
+func offers(virtType, capabilities string, failure error) error {
+	e, ok := errors.AsType[*Error](failure)
+	if !ok || e.Reason == VirtTypeUnsupported || capabilities == "" || strings.Contains(capabilities, "<domain type='"+virtType+"'") {
+		return failure
+	}
+	return &Error{Reason: VirtTypeUnsupported, Command: e.Command, Message: e.Message}
+}
+
+// systemUUID reads the board's UUID from the host's capabilities.
+func systemUUID(capabilities string) string {
+	var view struct {
+		XMLName xml.Name `xml:"capabilities"`
+		UUID    string   `xml:"host>uuid"`
+	}
+	if err := xml.Unmarshal([]byte(capabilities), &view); err != nil {
+		return ""
+	}
+	return strings.ToLower(strings.TrimSpace(view.UUID))
 }
 
 // parseSize reads the number of CPUs from nodeinfo, and the memory from whichever of nodeinfo and nodememstats knows of

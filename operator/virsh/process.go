@@ -13,6 +13,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -20,7 +21,11 @@ const (
 	// maxOutput bounds the output of one command, and chunkSize one read of it, in bytes.
 	maxOutput = 16 << 20
 	chunkSize = 16 << 10
+	// lastWords is how long a process that has ended may take to say why.
+	lastWords = 5 * time.Second
 )
+
+var errOutputTooLarge = fmt.Errorf("a command wrote more than %d MiB", maxOutput>>20)
 
 // output is what one command wrote.
 type output struct{ stdout, stderr string }
@@ -54,17 +59,32 @@ func startProcess(ctx context.Context, start Starter, command string) (*process,
 	return p, nil
 }
 
-// greet learns from the first marker whether virsh echoes.
+// greet learns from the first marker whether virsh echoes, and swallows what the account's login says before it: a shell that
+// warns of a missing locale is no error of the first command.
 func (p *process) greet(ctx context.Context) error {
-	if err := p.write(ctx, fmt.Sprintf("echo %q \"hello.\"\n", p.mark)); err != nil {
+	end := p.mark + " hello."
+	if err := p.write(ctx, p.markers("hello.")); err != nil {
 		return p.explain(ctx, err)
 	}
-	before, err := p.stdout.until(ctx, p.mark+" hello.")
+	before, err := p.stdout.until(ctx, end)
 	if err != nil {
 		return p.explain(ctx, err)
 	}
 	p.echoes = strings.Contains(before, p.mark)
+	said, err := p.stderr.until(ctx, end)
+	if err != nil {
+		return p.explain(ctx, err)
+	}
+	// A virsh without a daemon ends. Should one stay, it has said so by now.
+	if e := classify("", said); e.Reason == LibvirtUnavailable {
+		return e
+	}
 	return nil
+}
+
+// markers are the commands that end the output of what was written before them.
+func (p *process) markers(suffix string) string {
+	return fmt.Sprintf("echo %q %q\necho --err %q %q\n", p.mark, suffix, p.mark, suffix)
 }
 
 // do executes commands in one go and returns the output of each. An error is one of the process or of the transport,
@@ -73,11 +93,8 @@ func (p *process) do(ctx context.Context, commands ...command) ([]output, error)
 	var text strings.Builder
 	first := p.seq + 1
 	for _, c := range commands {
-		if c.err != nil {
-			return nil, c.err
-		}
 		p.seq++
-		fmt.Fprintf(&text, "%s\necho %q \"%d.\"\necho --err %q \"%d.\"\n", c.line, p.mark, p.seq, p.mark, p.seq)
+		text.WriteString(c.line + "\n" + p.markers(fmt.Sprintf("%d.", p.seq)))
 	}
 	if err := p.write(ctx, text.String()); err != nil {
 		return nil, p.explain(ctx, err)
@@ -96,8 +113,8 @@ func (p *process) do(ctx context.Context, commands ...command) ([]output, error)
 		}
 		outputs[i] = output{stdout: withoutPrompts(stdout, p.echoes), stderr: strings.TrimSuffix(stderr, "error: ")}
 		// virsh connects again by itself, but nobody knows what the daemon did in between.
-		if strings.Contains(outputs[i].stderr, "Disconnected from ") || strings.Contains(outputs[i].stderr, "Reconnected to the hypervisor") {
-			return nil, &Error{Reason: LibvirtUnavailable, Command: commands[i].verb, Message: "the connection to the libvirt daemon was lost: " + clean(outputs[i].stderr)}
+		if err := outputs[i].failure(commands[i]); ReasonOf(err) == LibvirtUnavailable {
+			return nil, err
 		}
 	}
 	return outputs, nil
@@ -147,22 +164,28 @@ func (p *process) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("waiting for virsh: %w", ctx.Err())
 	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
+	if errors.Is(err, errOutputTooLarge) {
+		return &Error{Reason: Unknown, Message: err.Error()}
 	}
-	// Whatever ended it has been said by now; the process is over, so this does not wait for long.
-	said := p.stderr.rest(ctx)
-	_, waitErr := p.wait(ctx)
-	if e := classify("", said); e.Reason != Unknown {
+	// Whatever ended it has been said by now; the process is over, so this need not take long.
+	ending, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	said, heard := p.stderr.rest(ending), p.stdout.rest(ending)
+	exit, waitErr := p.wait(ending)
+	switch e := classify("", said); {
+	case e.Reason != Unknown:
 		return e
-	}
-	if waitErr != nil {
+	case ctx.Err() != nil:
+		return fmt.Errorf("waiting for the end of virsh: %w", ctx.Err())
+	case waitErr != nil && ending.Err() == nil:
 		return waitErr
+	case e.Message != "":
+		return &Error{Reason: Unknown, Message: "virsh ended: " + e.Message}
+	case strings.TrimSpace(heard) != "" && !strings.Contains(heard, p.mark):
+		// The account's shell runs no commands, and says so where nobody expects it.
+		return &Error{Reason: Unknown, Message: "virsh did not start; the account's shell said: " + oneLine(heard)}
 	}
-	if said != "" {
-		return &Error{Reason: Unknown, Message: "virsh ended: " + strings.Join(strings.Fields(clean(said)), " ")}
-	}
-	return &Error{Reason: LibvirtUnavailable, Message: "virsh ended unexpectedly"}
+	return &Error{Reason: LibvirtUnavailable, Message: fmt.Sprintf("virsh ended unexpectedly with status %d", exit)}
 }
 
 func (p *process) wait(ctx context.Context) (int, error) {
@@ -183,10 +206,10 @@ func (p *process) wait(ctx context.Context) (int, error) {
 	}
 }
 
-// close ends the process.
+// close ends the process. It does not close the input by itself, which could wait for a host that does not read: with the
+// session, the input ends as well.
 func (p *process) close() {
 	p.once.Do(func() {
-		_ = p.remote.Stdin().Close()
 		_ = p.remote.Close()
 		p.stdout.stop()
 		p.stderr.stop()
@@ -237,7 +260,7 @@ func (s *stream) until(ctx context.Context, marker string) (string, error) {
 		}
 		searched = max(0, len(s.buffer)-len(marker))
 		if len(s.buffer) > maxOutput {
-			return "", errors.New("a command wrote more than is sensible")
+			return "", errOutputTooLarge
 		}
 		select {
 		case chunk, ok := <-s.chunks:

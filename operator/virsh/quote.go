@@ -5,6 +5,7 @@ package virsh
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -25,6 +26,19 @@ type command struct {
 	verb string
 	line string
 	err  error
+}
+
+// notName is what virsh takes for a domain's number or UUID before it looks for a name.
+var notName = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$`)
+
+// domainCmd is cmd for a verb that is given a domain's name. What would name another domain by its number or UUID is
+// refused.
+func domainCmd(verb, flags, name string) command {
+	c := cmd(verb, flags, name)
+	if c.err == nil && notName.MatchString(name) {
+		c.err = &Error{Reason: InvalidDefinition, Command: verb, Message: fmt.Sprintf("virsh would take %q for a domain's number or UUID", name)}
+	}
+	return c
 }
 
 // cmd returns the command verb with constant flags and quoted values.

@@ -15,9 +15,13 @@ const (
 // script runs on the host. It starts virsh and gives it the lines of its input, but for lines "@ FILE BASE64", which it
 // writes to a file that the next virsh command reads. Its text is constant: nothing of an object is ever read by a shell
 // as code. The files lie on a memory file system where there is one, and vanish with the script. When virsh ends, it ends the
-// script, which could not notice it while it waits for input; when the input ends, virsh ends.
+// script, which could not notice it while it waits for input; when the input ends, virsh ends. The account's settings of
+// readline, through which virsh reads, and of libvirt's logging do not apply.
 const script = `LC_ALL=C
-export LC_ALL
+TERM=dumb
+INPUTRC=/dev/null
+export LC_ALL TERM INPUTRC
+unset VIRSH_DEBUG VIRSH_LOG_FILE LIBVIRT_DEBUG LIBVIRT_LOG_FILTERS LIBVIRT_LOG_OUTPUTS
 umask 077
 command -v virsh >/dev/null 2>&1 || { echo "` + missingMarker + `" >&2; exit 127; }
 @ENV@
@@ -26,7 +30,8 @@ for b in "${XDG_RUNTIME_DIR-}" /dev/shm /tmp; do
 [ -n "$b" ] && d=$(mktemp -d "$b/caplv.XXXXXXXX" 2>/dev/null) && break
 done
 [ -n "$d" ] || { echo "` + setupMarker + `no place for temporary files" >&2; exit 1; }
-trap "rm -rf $d" EXIT
+trap "rm -rf \"\$d\"" EXIT
+trap "exit 1" HUP INT TERM
 @CACHE@
 cd "$d" && mkfifo c || { echo "` + setupMarker + `no pipe" >&2; exit 1; }
 m=$$

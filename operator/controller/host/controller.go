@@ -11,7 +11,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/finalizers"
 	"sigs.k8s.io/cluster-api/util/patch"
 	"sigs.k8s.io/cluster-api/util/paused"
 	"sigs.k8s.io/cluster-api/util/predicates"
@@ -32,6 +35,7 @@ import (
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts/status,verbs=get;patch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts/finalizers,verbs=update
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirtmachines,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -40,6 +44,8 @@ import (
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
+	// APIReader reads from the API server what must not be stale.
+	APIReader client.Reader
 	// Hosts connects to hosts.
 	Hosts hosts.Connector
 	// Recorder emits Events.
@@ -70,12 +76,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Optio
 			predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue),
 			wake.SpecOrMetadataChanged(),
 		)).
+		// A younger object for the same host waits for the older one to go.
+		Watches(&infrav1.LibvirtHost{}, handler.EnqueueRequestsFromMapFunc(r.toDuplicates), builder.WithPredicates(predicate.Funcs{
+			CreateFunc:  func(event.CreateEvent) bool { return false },
+			UpdateFunc:  func(event.UpdateEvent) bool { return false },
+			GenericFunc: func(event.GenericEvent) bool { return false },
+		})).
 		// A machine that comes or goes starts or ends the probing of its host.
 		Watches(&infrav1.LibvirtMachine{}, handler.EnqueueRequestsFromMapFunc(machineToHost), builder.WithPredicates(predicate.Funcs{
 			UpdateFunc:  func(event.UpdateEvent) bool { return false },
 			GenericFunc: func(event.GenericEvent) bool { return false },
 		})).
-		WithOptions(options).
+		WithOptions(wake.Options(options)).
 		Complete(r)
 }
 
@@ -97,31 +109,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		}
 		return ctrl.Result{}, err
 	}
-	if !lh.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
-	}
 	if isPaused, _, err := paused.EnsurePausedCondition(ctx, r.Client, nil, lh); err != nil || isPaused {
 		return ctrl.Result{}, err
+	}
+
+	deleting := !lh.DeletionTimestamp.IsZero()
+	if !deleting {
+		// Before any machine can use the host; its arrival wakes the reconciler again.
+		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, lh, infrav1.HostFinalizer); err != nil || added {
+			return ctrl.Result{}, err
+		}
 	}
 
 	machines := &infrav1.LibvirtMachineList{}
 	if err := r.Client.List(ctx, machines, client.InNamespace(lh.Namespace), client.MatchingFields{index.MachineByHost: lh.Name}); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing the machines of the host: %w", err)
 	}
+	if deleting {
+		if done, err := r.finalize(ctx, lh, machines.Items); err != nil || done {
+			return ctrl.Result{}, err
+		}
+	}
 	helper, err := patch.NewHelper(lh, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	before := readiness(lh)
+	before := conditions.Get(lh, infrav1.HostReadyCondition).DeepCopy()
 	defer func() {
 		if replaced, err := r.replaced(ctx, lh); err != nil || replaced {
 			// What was found is about another object; the one that is there now has woken the reconciler itself.
 			result, reterr = ctrl.Result{}, err
 			return
 		}
-		if err := helper.Patch(ctx, lh, patch.WithOwnedConditions{Conditions: []string{
-			infrav1.HostReadyCondition, infrav1.HostKeyPinnedCondition,
-		}}); err != nil {
+		summarize(lh, machines.Items)
+		if err := helper.Patch(ctx, lh, patch.WithOwnedConditions{Conditions: ownedConditions}); err != nil {
 			result, reterr = ctrl.Result{}, err
 		}
 		r.announce(lh, before)
@@ -147,22 +168,15 @@ func (r *Reconciler) replaced(ctx context.Context, lh *infrav1.LibvirtHost) (boo
 	return current.UID != lh.UID, nil
 }
 
-// readinessState is what an Event is about.
-type readinessState struct {
-	status  string
-	reason  string
-	message string
-}
-
 // announce emits an Event when readiness has changed.
-func (r *Reconciler) announce(lh *infrav1.LibvirtHost, before readinessState) {
-	after := readiness(lh)
-	if after.status == before.status && after.reason == before.reason {
+func (r *Reconciler) announce(lh *infrav1.LibvirtHost, before *metav1.Condition) {
+	after := conditions.Get(lh, infrav1.HostReadyCondition)
+	if after == nil || before != nil && after.Status == before.Status && after.Reason == before.Reason {
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if after.status != "True" {
+	if after.Status != metav1.ConditionTrue && after.Reason != infrav1.HostDeletingReason {
 		kind = corev1.EventTypeWarning
 	}
-	r.Recorder.Eventf(lh, nil, kind, after.reason, "Probing", "%s", after.message)
+	r.Recorder.Eventf(lh, nil, kind, after.Reason, "Probing", "%s", after.Message)
 }

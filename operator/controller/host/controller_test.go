@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -23,16 +24,23 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/index"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/session"
+	"github.com/caplv/caplv/operator/setup"
 	"github.com/caplv/caplv/operator/virsh"
 )
 
-const fingerprint = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+const (
+	fingerprint = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+	systemUUID  = "7b3c0c56-9a1c-4b52-8c0e-2d6a1b6f0a11"
+)
 
 var key = client.ObjectKey{Namespace: "default", Name: "h"}
 
 // connector gives out one host, or an error, and counts connections.
 type connector struct {
 	err       error
+	session   error
+	facts     setup.Facts
 	connects  int
 	forgotten []client.ObjectKey
 	// during is called while the host is being connected to.
@@ -44,17 +52,26 @@ func (c *connector) Connect(context.Context, *infrav1.LibvirtHost) (hosts.Host, 
 	if c.during != nil {
 		c.during()
 	}
-	return &usableHost{}, c.err
+	return &usableHost{session: c.session, facts: c.facts}, c.err
 }
 func (c *connector) Forget(key client.ObjectKey) { c.forgotten = append(c.forgotten, key) }
 
 // usableHost is a host in order.
-type usableHost struct{ hosts.Host }
+type usableHost struct {
+	hosts.Host
+	session error
+	facts   setup.Facts
+}
 
-func (*usableHost) HostKeyFingerprint() string        { return fingerprint }
-func (*usableHost) ProbeHelper(context.Context) error { return nil }
+func (*usableHost) HostKeyFingerprint() string { return fingerprint }
+func (h *usableHost) ProbeHelper(context.Context) (setup.Facts, error) {
+	return h.facts, nil
+}
+func (h *usableHost) ProbeSession(context.Context, string) error {
+	return h.session
+}
 func (*usableHost) Probe(context.Context, string) (virsh.Hypervisor, error) {
-	return virsh.Hypervisor{LibvirtVersion: "9.0.0", HypervisorVersion: "7.2.22", CPUs: 8, MemoryMiB: 16384}, nil
+	return virsh.Hypervisor{LibvirtVersion: "9.0.0", HypervisorVersion: "7.2.22", CPUs: 8, MemoryMiB: 16384, SystemUUID: systemUUID}, nil
 }
 
 type bench struct {
@@ -73,15 +90,16 @@ func newBench(t *testing.T, change func(*infrav1.LibvirtHost)) *bench {
 	b.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
 	b.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
 	lh := &infrav1.LibvirtHost{
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Generation: 1},
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Generation: 1, Finalizers: []string{infrav1.HostFinalizer}},
 		Spec:       infrav1.LibvirtHostSpec{URI: "qemu+ssh://a@b/system", VirtType: infrav1.VirtTypeKVM},
 	}
 	if change != nil {
 		change(lh)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(lh).WithStatusSubresource(lh).
-		WithIndex(&infrav1.LibvirtMachine{}, index.MachineByHost, index.HostOfMachine).Build()
-	b.r = &Reconciler{Client: c, Hosts: b.connector, Recorder: b.recorder, ProbeTimeout: time.Minute, now: func() time.Time { return b.now }}
+		WithIndex(&infrav1.LibvirtMachine{}, index.MachineByHost, index.HostOfMachine).
+		WithIndex(&infrav1.LibvirtHost{}, index.HostBySystemUUID, index.SystemUUIDOfHost).Build()
+	b.r = &Reconciler{Client: c, APIReader: c, Hosts: b.connector, Recorder: b.recorder, ProbeTimeout: time.Minute, now: func() time.Time { return b.now }}
 	return b
 }
 
@@ -150,6 +168,19 @@ func TestAHostThatFailsIsTriedAgainAndRecovers(t *testing.T) {
 	b.Expect(conditions.IsTrue(lh, infrav1.HostReadyCondition)).To(BeTrue())
 }
 
+func TestAHostThatIsNotSetUpForSessionModeSaysWhatIsMissing(t *testing.T) {
+	b := newBench(t, nil)
+	b.connector.session = &session.Error{Missing: []session.Piece{{Name: session.PieceLinger, Problem: "it is off", Remedy: "turn it on"}}}
+	lh, _ := b.reconcile()
+	b.Expect(conditions.GetReason(lh, infrav1.HostReadyCondition)).To(Equal(infrav1.SessionModeMisconfiguredReason))
+	b.Expect(conditions.GetMessage(lh, infrav1.HostReadyCondition)).To(ContainSubstring("lingering: it is off; turn it on"))
+
+	b.connector.session = nil
+	b.now = b.now.Add(time.Hour)
+	lh, _ = b.reconcile()
+	b.Expect(conditions.IsTrue(lh, infrav1.HostReadyCondition)).To(BeTrue())
+}
+
 func TestTheHostKeyIsPinned(t *testing.T) {
 	for _, row := range []struct {
 		name       string
@@ -189,6 +220,8 @@ func TestCapacityIsNeverNegative(t *testing.T) {
 func TestWhatWasFoundForADeletedObjectIsNotWrittenToItsSuccessor(t *testing.T) {
 	b := newBench(t, func(lh *infrav1.LibvirtHost) { lh.UID = "first" })
 	b.connector.during = func() {
+		b.Expect(b.r.Client.Patch(t.Context(), &infrav1.LibvirtHost{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
 		b.Expect(b.r.Client.Delete(t.Context(), &infrav1.LibvirtHost{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})).To(Succeed())
 		b.Expect(b.r.Client.Create(t.Context(), &infrav1.LibvirtHost{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "second"}})).To(Succeed())
 	}
@@ -203,12 +236,4 @@ func TestAPausedHostIsLeftAlone(t *testing.T) {
 	lh, _ := b.reconcile()
 	b.Expect(b.connector.connects).To(BeZero())
 	b.Expect(conditions.IsTrue(lh, clusterv1.PausedCondition)).To(BeTrue())
-}
-
-func TestTheConnectionsOfADeletedHostAreClosed(t *testing.T) {
-	b := newBench(t, nil)
-	b.Expect(b.r.Client.Delete(b.t.Context(), &infrav1.LibvirtHost{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})).To(Succeed())
-	_, err := b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(b.connector.forgotten).To(Equal([]client.ObjectKey{key}))
 }

@@ -15,7 +15,9 @@ import (
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/wake"
+	"github.com/caplv/caplv/operator/hostctl"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/setup"
 	"github.com/caplv/caplv/operator/virsh"
 )
 
@@ -61,12 +63,17 @@ func (r *Reconciler) probe(ctx context.Context, lh *infrav1.LibvirtHost) {
 	ctx, cancel := context.WithTimeout(ctx, r.ProbeTimeout)
 	defer cancel()
 	log := ctrl.LoggerFrom(ctx)
-	found, err := r.examine(ctx, lh)
+	found, facts, err := r.examine(ctx, lh)
+	if err == nil {
+		lh.Status.SystemUUID = found.SystemUUID
+		err = r.checkDuplicate(ctx, lh)
+	}
 	lh.Status.LastChecked = new(metav1.NewTime(r.now()))
 	lh.Status.ObservedGeneration = lh.Generation
 	lh.Status.Ready = new(err == nil)
 	if err != nil {
 		reason, message := hosts.Explain(err, infrav1.ProbeFailedReason)
+		message += remark(lh, facts, err)
 		log.Info("Host is not usable", "reason", reason, "message", message)
 		conditions.Set(lh, metav1.Condition{
 			Type: infrav1.HostReadyCondition, Status: metav1.ConditionFalse, Reason: reason, Message: message,
@@ -79,26 +86,36 @@ func (r *Reconciler) probe(ctx context.Context, lh *infrav1.LibvirtHost) {
 	conditions.Set(lh, metav1.Condition{
 		Type: infrav1.HostReadyCondition, Status: metav1.ConditionTrue, Reason: infrav1.HostReadyReason,
 		Message: fmt.Sprintf("libvirt %s with %s offers %d vCPUs and %d MiB to machines", found.LibvirtVersion, lh.Spec.VirtType,
-			lh.Status.Capacity.AvailableVCPUs, lh.Status.Capacity.AvailableMemoryMB),
+			lh.Status.Capacity.AvailableVCPUs, lh.Status.Capacity.AvailableMemoryMB) + remark(lh, facts, nil),
 	})
 }
 
-// examine asks the host everything that a usable host must answer, and pins its key.
-func (r *Reconciler) examine(ctx context.Context, lh *infrav1.LibvirtHost) (virsh.Hypervisor, error) {
+// examine asks the host everything that a usable host must answer, and pins its key. What the roles have recorded about the host
+// comes back with errors too, once the host has told it.
+func (r *Reconciler) examine(ctx context.Context, lh *infrav1.LibvirtHost) (found virsh.Hypervisor, facts setup.Facts, err error) {
 	if r.RequireFingerprint && lh.Spec.HostKeyFingerprint == "" {
-		return virsh.Hypervisor{}, hosts.NewConfigError(infrav1.HostKeyNotPinnedReason,
+		return found, facts, hosts.NewConfigError(infrav1.HostKeyNotPinnedReason,
 			"spec.hostKeyFingerprint is required by this operator (--require-host-key-fingerprint); get it with: ssh-keyscan HOST | ssh-keygen -lf -")
 	}
 	host, err := r.Hosts.Connect(ctx, lh)
 	if err != nil {
-		return virsh.Hypervisor{}, err
+		return found, facts, err
 	}
 	pin(lh, host.HostKeyFingerprint())
-	found, err := host.Probe(ctx, string(lh.Spec.VirtType))
-	if err != nil {
-		return virsh.Hypervisor{}, err
+	// The helper is asked first, because the recorded facts come with its answer, and reported last: what libvirt lacks is more telling.
+	facts, helperErr := host.ProbeHelper(ctx)
+	if helperErr != nil && hostctl.CodeOf(helperErr) == "" {
+		return found, facts, helperErr
 	}
-	return found, host.ProbeHelper(ctx)
+	lh.Status.Setup = setupOf(facts)
+	if err := host.ProbeSession(ctx, string(lh.Spec.VirtType)); err != nil {
+		return found, facts, err
+	}
+	found, err = host.Probe(ctx, string(lh.Spec.VirtType))
+	if err != nil {
+		return virsh.Hypervisor{}, facts, err
+	}
+	return found, facts, helperErr
 }
 
 // pin records which host key the connection was verified against.
@@ -124,12 +141,4 @@ func capacity(found virsh.Hypervisor, reserved infrav1.ReservedResources) *infra
 		AvailableVCPUs:    max(0, cpus-ptr.Deref(reserved.VCPUs, infrav1.DefaultReservedVCPUs)),
 		AvailableMemoryMB: max(0, memory-ptr.Deref(reserved.MemoryMB, infrav1.DefaultReservedMemoryMB)),
 	}
-}
-
-func readiness(lh *infrav1.LibvirtHost) readinessState {
-	c := conditions.Get(lh, infrav1.HostReadyCondition)
-	if c == nil {
-		return readinessState{}
-	}
-	return readinessState{status: string(c.Status), reason: c.Reason, message: c.Message}
 }

@@ -13,12 +13,19 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 )
 
-// MachineByHost lists LibvirtMachines by the name of the LibvirtHost that they refer to.
-const MachineByHost = "spec.hostRef.name"
+const (
+	// MachineByHost lists LibvirtMachines by the name of the LibvirtHost that they refer to.
+	MachineByHost = "spec.hostRef.name"
+	// HostBySystemUUID lists LibvirtHosts by the UUID of the host's board.
+	HostBySystemUUID = "status.systemUUID"
+)
 
 // Add registers all indexes.
 func Add(ctx context.Context, mgr ctrl.Manager) error {
-	return mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtMachine{}, MachineByHost, HostOfMachine)
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtMachine{}, MachineByHost, HostOfMachine); err != nil {
+		return err
+	}
+	return mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtHost{}, HostBySystemUUID, SystemUUIDOfHost)
 }
 
 // HostOfMachine is the index function of MachineByHost.
@@ -28,4 +35,13 @@ func HostOfMachine(o client.Object) []string {
 		return nil
 	}
 	return []string{m.Spec.HostRef.Name}
+}
+
+// SystemUUIDOfHost is the index function of HostBySystemUUID.
+func SystemUUIDOfHost(o client.Object) []string {
+	h, ok := o.(*infrav1.LibvirtHost)
+	if !ok || h.Status.SystemUUID == "" {
+		return nil
+	}
+	return []string{h.Status.SystemUUID}
 }

@@ -25,11 +25,11 @@ func (e *StepError) Unwrap() error { return e.Err }
 
 // apply does the steps of a plan in order and stops at the first failure, which it returns as a *StepError. It notes in
 // done what no observation will show.
-func apply(ctx context.Context, host hosts.Host, d Desired, steps []Step, done *Progress) error {
+func (r *Reconciler) apply(ctx context.Context, host hosts.Host, d Desired, steps []Step, done *Progress) error {
 	log := ctrl.LoggerFrom(ctx)
 	for _, step := range steps {
 		log.Info("Applying step", "step", step.Kind, "domain", d.Name, "pool", step.Pool, "volume", step.Volume)
-		if err := applyStep(ctx, host, d, step); err != nil {
+		if err := r.guarded(string(step.Kind), func() error { return applyStep(ctx, host, d, step) }); err != nil {
 			return &StepError{Step: step, Err: err}
 		}
 		switch step.Kind {
@@ -48,6 +48,7 @@ func apply(ctx context.Context, host hosts.Host, d Desired, steps []Step, done *
 }
 
 func applyStep(ctx context.Context, host hosts.Host, d Desired, step Step) error {
+	defer timed(string(step.Kind))()
 	switch step.Kind {
 	case StepRefreshPool:
 		return host.RefreshPool(ctx, step.Pool)
@@ -62,6 +63,10 @@ func applyStep(ctx context.Context, host hosts.Host, d Desired, step Step) error
 		return host.DefinePool(ctx, step.XML)
 	case StepCreateVolume:
 		return host.CreateVolume(ctx, step.Pool, step.XML)
+	case StepResizeVolume:
+		return host.ResizeVolume(ctx, step.Pool, step.Volume, step.Bytes)
+	case StepMarkCloned:
+		return host.DefineDomain(ctx, step.XML)
 	case StepStartDomain:
 		return host.StartDomain(ctx, d.Name)
 	case StepDestroyDomain:

@@ -5,9 +5,9 @@ package machine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +22,12 @@ const (
 	bootstrapValueKey  = "value"
 	bootstrapFormatKey = "format"
 )
+
+// secretFormats are the names that bootstrap providers have for each format in the Secret's key "format".
+var secretFormats = map[infrav1.BootstrapFormat][]string{
+	infrav1.BootstrapFormatIgnition:  {"ignition"},
+	infrav1.BootstrapFormatCloudInit: {"cloud-config", "cloud-init"},
+}
 
 // phaseBootstrap reads the bootstrap data and writes the machine's identity into it. A machine that has run does not
 // need it any more.
@@ -45,10 +51,6 @@ func (r *Reconciler) phaseBootstrap(ctx context.Context, s *scope) error {
 }
 
 func (r *Reconciler) readBootstrapData(ctx context.Context, s *scope) ([]byte, *Blocker, error) {
-	if s.machine.Spec.BootstrapFormat != infrav1.BootstrapFormatIgnition {
-		return nil, &Blocker{infrav1.BootstrapFormatUnsupportedReason, fmt.Sprintf(
-			"bootstrapFormat %q is not supported by this version; use ignition", s.machine.Spec.BootstrapFormat)}, nil
-	}
 	name := ptr.Deref(s.owner.Spec.Bootstrap.DataSecretName, "")
 	if name == "" {
 		return nil, &Blocker{infrav1.WaitingForBootstrapDataReason, fmt.Sprintf("Machine %q names no bootstrap data Secret yet", s.owner.Name)}, nil
@@ -61,13 +63,14 @@ func (r *Reconciler) readBootstrapData(ctx context.Context, s *scope) ([]byte, *
 		}
 		return nil, &Blocker{infrav1.WaitingForBootstrapDataReason, fmt.Sprintf("bootstrap data Secret %s does not exist", key)}, nil
 	}
-	if format := string(secret.Data[bootstrapFormatKey]); format != "" && format != string(s.machine.Spec.BootstrapFormat) {
+	if format := string(secret.Data[bootstrapFormatKey]); format != "" && !slices.Contains(secretFormats[s.machine.Spec.BootstrapFormat], format) {
 		return nil, &Blocker{infrav1.InvalidBootstrapDataReason, fmt.Sprintf(
 			"bootstrap data Secret %s has the format %q and spec.bootstrapFormat is %q; they must agree", key, format, s.machine.Spec.BootstrapFormat)}, nil
 	}
-	data, ok := secret.Data[bootstrapValueKey]
-	if !ok {
-		return nil, &Blocker{infrav1.InvalidBootstrapDataReason, fmt.Sprintf("bootstrap data Secret %s has no key %q", key, bootstrapValueKey)}, nil
+	data := secret.Data[bootstrapValueKey]
+	if len(data) == 0 {
+		return nil, &Blocker{infrav1.InvalidBootstrapDataReason, fmt.Sprintf(
+			"bootstrap data Secret %s has no data under the key %q; the bootstrap provider must put them there", key, bootstrapValueKey)}, nil
 	}
 	return data, nil, nil
 }
@@ -77,12 +80,17 @@ func (s *scope) injectIdentity(data []byte) ([]byte, *Blocker) {
 	if err != nil {
 		return nil, &Blocker{infrav1.InvalidBootstrapDataReason, err.Error()}
 	}
-	out, err := bootstrap.Ignition(data, bootstrap.Identity{Hostname: s.desired.Name, ProviderID: providerID(s.machine), Network: network})
-	var invalid *bootstrap.Error
+	id := bootstrap.Identity{Hostname: s.desired.Name, InstanceID: s.desired.UUID, ProviderID: providerID(s.machine), Network: network}
+	var out []byte
 	switch {
-	case errors.As(err, &invalid):
-		return nil, &Blocker{infrav1.InvalidBootstrapDataReason, invalid.Error()}
-	case err != nil:
+	case s.machine.Spec.BootstrapFormat == infrav1.BootstrapFormatCloudInit:
+		out, err = bootstrap.CloudInit(data, id)
+	case s.machine.Spec.IgnitionDelivery == infrav1.IgnitionDeliveryPlain:
+		out, err = bootstrap.Ignition(data, id, bootstrap.Plain)
+	default:
+		out, err = bootstrap.Ignition(data, id, bootstrap.Compact)
+	}
+	if err != nil {
 		return nil, &Blocker{infrav1.InvalidBootstrapDataReason, err.Error()}
 	}
 	return out, nil

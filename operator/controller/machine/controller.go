@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -30,12 +32,14 @@ import (
 	"github.com/caplv/caplv/operator/controller/index"
 	"github.com/caplv/caplv/operator/controller/wake"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/job"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirtmachines,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirtmachines/status,verbs=get;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirtmachines/finalizers,verbs=update
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts;libvirtclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts/status,verbs=get;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -48,12 +52,16 @@ type Reconciler struct {
 	APIReader client.Reader
 	// Hosts connects to hosts.
 	Hosts hosts.Connector
+	// Jobs runs what takes longer than a reconcile may wait.
+	Jobs *job.Runner
 	// Recorder emits Events.
 	Recorder events.EventRecorder
 	// WatchFilterValue restricts the reconciler to objects with this value of Cluster API's watch label.
 	WatchFilterValue string
 	// HostTimeout bounds what one reconcile does on the host; 2 min when it is zero.
 	HostTimeout time.Duration
+	// FailPoint is told of every moment at which the operator might end; nil outside of tests.
+	FailPoint func(FailPoint)
 }
 
 // SetupWithManager registers the reconciler.
@@ -78,19 +86,21 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager, optio
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines), builder.WithPredicates(
 			predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), log),
 		)).
+		WatchesRawSource(r.Jobs.Source()).
 		Watches(&infrav1.LibvirtHost{}, handler.EnqueueRequestsFromMapFunc(r.hostToMachines), builder.WithPredicates(hostReadinessChanged())).
-		WithOptions(options).
+		WithOptions(wake.Options(options)).
 		Complete(r)
 }
 
-// hostReadinessChanged wakes the machines of a host that came back or went away.
+// hostReadinessChanged wakes the machines of a host that came back, went away, was probed or was given back by another machine.
 func hostReadinessChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*infrav1.LibvirtHost)
 			after, ok2 := e.ObjectNew.(*infrav1.LibvirtHost)
 			return ok && ok2 && (conditions.GetReason(before, infrav1.HostReadyCondition) != conditions.GetReason(after, infrav1.HostReadyCondition) ||
-				before.Spec.URI != after.Spec.URI)
+				before.Spec.URI != after.Spec.URI || !before.Status.LastChecked.Equal(after.Status.LastChecked) ||
+				!apiequality.Semantic.DeepEqual(before.Status.MachineRef, after.Status.MachineRef))
 		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
@@ -125,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	deleting := !lm.DeletionTimestamp.IsZero()
 	// The finalizer is stored before anything is created; its arrival wakes the reconciler again.
 	if !deleting && s.owner != nil && s.cluster != nil {
-		if added, err := finalizers.EnsureFinalizer(ctx, r.Client, lm, infrav1.MachineFinalizer); err != nil || added {
+		if added, err := r.ensureFinalizer(ctx, lm); err != nil || added {
 			return ctrl.Result{}, err
 		}
 	}
@@ -139,7 +149,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 			return
 		}
 		updateStatus(s)
-		err := s.patch.Patch(ctx, lm, patch.WithOwnedConditions{Conditions: ownedConditions})
+		write := writeStatus
+		if s.cleanedUp {
+			write = writeRemoveFinalizer
+		}
+		err := r.guarded(write, func() error {
+			return s.patch.Patch(ctx, lm, patch.WithOwnedConditions{Conditions: ownedConditions})
+		})
 		if deleting {
 			// The patch that removes the finalizer removes the object.
 			err = client.IgnoreNotFound(err)
@@ -155,6 +171,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		return r.reconcileDelete(ctx, s)
 	}
 	return r.reconcileNormal(ctx, s)
+}
+
+// ensureFinalizer stores the finalizer and returns whether it was missing.
+func (r *Reconciler) ensureFinalizer(ctx context.Context, lm *infrav1.LibvirtMachine) (added bool, err error) {
+	if controllerutil.ContainsFinalizer(lm, infrav1.MachineFinalizer) {
+		return false, nil
+	}
+	err = r.guarded(writeFinalizer, func() error {
+		added, err = finalizers.EnsureFinalizer(ctx, r.Client, lm, infrav1.MachineFinalizer)
+		return err
+	})
+	return added, err
 }
 
 // findOwners looks up the Machine and the Cluster. Either may be absent: before Cluster API has set the owner, and

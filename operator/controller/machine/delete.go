@@ -42,6 +42,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 			return ctrl.Result{RequeueAfter: wake.Jitter(wake.RetryAfter(stalled, time.Now(), maxRetry))}, nil
 		}
 	}
+	if err := r.release(ctx, s.machine); err != nil {
+		return ctrl.Result{}, err
+	}
 	s.cleanedUp = true
 	controllerutil.RemoveFinalizer(s.machine, infrav1.MachineFinalizer)
 	return ctrl.Result{}, nil
@@ -69,8 +72,21 @@ func lostPool(err error, done *Progress) bool {
 	if !errors.As(err, &failed) || failed.Step.Kind != StepStartPool || virsh.ReasonOf(err) != virsh.FileNotFound {
 		return false
 	}
-	done.Lost = map[string]bool{failed.Step.Pool: true}
+	if done.Lost == nil {
+		done.Lost = map[string]bool{}
+	}
+	done.Lost[failed.Step.Pool] = true
 	return true
+}
+
+// lostVolume refreshes the pool of a volume that could not be deleted, once, and says whether it did: a volume whose file was removed
+// without libvirt's doing is listed until then, and deleting it fails.
+func (r *Reconciler) lostVolume(ctx context.Context, s *scope, err error, done *Progress) bool {
+	var failed *StepError
+	if !errors.As(err, &failed) || failed.Step.Kind != StepDeleteVolume || done.Refreshed[failed.Step.Pool] {
+		return false
+	}
+	return r.apply(ctx, s.host, s.desired, []Step{{Kind: StepRefreshPool, Pool: failed.Step.Pool}}, done) == nil
 }
 
 // cleanUp removes everything of the machine from its host and confirms that it is gone. It returns what stands in the
@@ -88,9 +104,13 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 	}
 	s.lhost = lh
 	s.desired = identity(s.machine, s.machine.Status.NodeName)
+	s.desired.Defined = s.provisioned() || s.machine.Status.VCPUs > 0
 
 	ctx, cancel := context.WithTimeout(ctx, r.HostTimeout)
 	defer cancel()
+	if err := r.Jobs.Forget(ctx, s.desired.UUID); err != nil {
+		return &Blocker{infrav1.CleanupFailedReason, "the copy of the root disk cannot be stopped: " + err.Error()}, nil
+	}
 	if err := r.connect(ctx, s); err != nil {
 		return explain(err, infrav1.CleanupFailedReason), nil
 	}
@@ -110,8 +130,8 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 		if plan.Done() {
 			return nil, nil
 		}
-		err = apply(ctx, s.host, s.desired, plan.Steps, &done)
-		if lostPool(err, &done) {
+		err = r.apply(ctx, s.host, s.desired, plan.Steps, &done)
+		if lostPool(err, &done) || r.lostVolume(ctx, s, err, &done) {
 			continue
 		}
 		if err != nil {

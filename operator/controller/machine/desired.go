@@ -6,63 +6,77 @@ package machine
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/domain"
 	"github.com/caplv/caplv/operator/hostctl"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/naming"
 	"github.com/caplv/caplv/operator/virsh"
 )
 
 const (
 	ignitionFile = "ignition.json"
+	diskFormat   = "qcow2"
 	// minMemoryMB is the least that a machine is sized to.
 	minMemoryMB = 128
 )
 
 // describe completes d with what a machine that is yet to be created should be. It returns a problem when the host cannot give it
 // what it asks for.
-func describe(d *Desired, lm *infrav1.LibvirtMachine, lh *infrav1.LibvirtHost) (*Blocker, error) {
+func describe(d *Desired, lm *infrav1.LibvirtMachine, lh *infrav1.LibvirtHost) *Blocker {
 	spec := lm.Spec
 	endpoint, err := hosts.ParseURI(lh.Spec.URI)
 	if err != nil {
-		return &Blocker{infrav1.InvalidURIReason, "LibvirtHost " + lh.Name + ": " + err.Error()}, nil //nolint:nilerr // The blocker reports it.
+		return &Blocker{infrav1.InvalidURIReason, "LibvirtHost " + lh.Name + ": " + err.Error()}
 	}
 	if endpoint.Mode == virsh.ModeSession && spec.Network.Type == infrav1.NetworkTypeNetwork {
 		return &Blocker{infrav1.NetworkTypeUnsupportedReason,
-			"network.type network needs libvirt's system daemon and the host's URI ends in /session; use network.type bridge"}, nil
+			"network.type network needs libvirt's system daemon and the host's URI ends in /session; use network.type bridge"}
 	}
 	vcpus, memory, problem := size(spec.Domain, lh.Status.Capacity)
 	if problem != nil {
-		return problem, nil
+		return problem
 	}
-	d.RootBytes, err = bytesOf(lm)
-	if err != nil {
-		return nil, err
-	}
+	d.RootBytes = wholeSectors(spec.RootDisk.Size)
 	d.BasePool, d.BaseImage = string(spec.RootDisk.BaseImagePool), string(spec.RootDisk.BaseImage)
 	if d.BasePool == "" {
 		d.BasePool = string(spec.RootDisk.StoragePool)
 	}
+	d.FullClone = spec.RootDisk.CloneStrategy == infrav1.CloneStrategyFullClone
 	d.EphemeralSize = spec.RootDisk.EphemeralPoolSize
 	if spec.Network.Type == infrav1.NetworkTypeNetwork {
 		d.Network = string(spec.Network.Name)
 	}
-	d.BootstrapFile = ignitionFile
 	d.Domain = domain.Spec{
 		Name: d.Name, UUID: d.UUID, Owner: d.Owner,
 		VirtType: string(lh.Spec.VirtType), Machine: spec.Domain.Machine,
 		VCPUs: vcpus, MemoryMiB: memory,
 		Firmware: string(spec.Domain.Firmware), LoaderPath: lh.Spec.FirmwarePath, NVRAMTemplatePath: lh.Spec.NVRAMTemplatePath,
-		RootDisk:     domain.Disk{Pool: d.RootPool, Volume: d.RootVolume, Bus: string(spec.RootDisk.Bus), Format: "qcow2"},
-		Network:      domain.NIC{Type: string(spec.Network.Type), Name: string(spec.Network.Name), Model: spec.Network.Model, MAC: macOf(lm)},
-		IgnitionPath: hostctl.Directory(d.Name) + "/" + ignitionFile,
+		RootDisk: domain.Disk{Pool: d.RootPool, Volume: d.RootVolume, Bus: string(spec.RootDisk.Bus), Format: diskFormat},
+		Network:  domain.NIC{Type: string(spec.Network.Type), Name: string(spec.Network.Name), Model: spec.Network.Model, MAC: macOf(lm)},
 	}
-	if endpoint.Mode == virsh.ModeSystem {
-		d.Domain.SerialLogPath = hostctl.SerialLog(d.Name)
+	for i, disk := range d.DataDisks {
+		declared := spec.AdditionalDisks[i]
+		d.Domain.Disks = append(d.Domain.Disks, domain.Disk{
+			Pool: disk.Pool, Volume: disk.Volume, Bus: string(declared.Bus), Format: diskFormat, Serial: declared.Name,
+		})
 	}
-	return nil, nil
+	switch spec.BootstrapFormat {
+	case infrav1.BootstrapFormatCloudInit:
+		d.BootstrapFile = naming.SeedFile
+		d.Domain.SeedPath = hostctl.Directory(d.Name) + "/" + d.BootstrapFile
+	default:
+		d.BootstrapFile = ignitionFile
+		d.Domain.IgnitionPath = hostctl.Directory(d.Name) + "/" + d.BootstrapFile
+	}
+	d.Domain.SerialLogPath = hostctl.SerialLog(d.Name)
+	if endpoint.Mode == virsh.ModeSession {
+		d.Domain.SerialLogPath = hostctl.SessionSerialLog(d.Name)
+	}
+	return nil
 }
 
 // macOf is the interface's MAC address: the wanted one, or one derived from the machine's UID.
@@ -97,12 +111,34 @@ func size(spec infrav1.DomainSpec, capacity *infrav1.HostCapacity) (vcpus, memor
 	return uint(cpus), uint(memory), nil
 }
 
-// bytesOf is the root disk's size, rounded up to the 512 bytes that a disk consists of.
-func bytesOf(lm *infrav1.LibvirtMachine) (uint64, error) {
+// wholeSectors is a disk's size in bytes, rounded up to the sectors that a disk consists of.
+func wholeSectors(size resource.Quantity) uint64 {
 	const sector = 512
-	value := lm.Spec.RootDisk.Size.Value()
-	if value < 1 {
-		return 0, fmt.Errorf("rootDisk.size is %s", lm.Spec.RootDisk.Size.String())
+	// The API server lets no negative size through.
+	return (uint64(max(size.Value(), 1)) + sector - 1) / sector * sector
+}
+
+// identity is the part of Desired that a deletion needs: names and proofs of ownership.
+func identity(lm *infrav1.LibvirtMachine, name string) Desired {
+	root := lm.Spec.RootDisk
+	d := Desired{
+		Name: name,
+		UUID: domain.UUID(string(lm.UID)), PoolUUID: domain.PoolUUID(string(lm.UID)),
+		Owner:      domain.Owner{Namespace: lm.Namespace, Name: lm.Name, UID: string(lm.UID)},
+		RootPool:   string(root.StoragePool),
+		RootVolume: naming.RootVolume(name),
+		Ephemeral:  root.EphemeralPool,
 	}
-	return (uint64(value) + sector - 1) / sector * sector, nil
+	if d.Ephemeral {
+		d.RootPool = name
+	}
+	for _, disk := range lm.Spec.AdditionalDisks {
+		pool := string(disk.StoragePool)
+		// With an ephemeral pool, storagePool of the root disk is the name of that pool in the spec.
+		if d.Ephemeral && disk.StoragePool == root.StoragePool {
+			pool = name
+		}
+		d.DataDisks = append(d.DataDisks, DataDisk{Pool: pool, Volume: naming.DataVolume(name, disk.Name), Bytes: wholeSectors(disk.Size)})
+	}
+	return d
 }

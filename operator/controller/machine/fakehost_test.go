@@ -31,6 +31,8 @@ type fakeHost struct {
 	// steps lists what was done; failAt makes the step of this index fail before it has an effect.
 	steps  []string
 	failAt int
+	// cloning, if it is not nil, holds up copies until it is closed.
+	cloning chan struct{}
 }
 
 type fakeDomain struct {
@@ -110,8 +112,13 @@ func (f *fakeHost) DefineDomain(_ context.Context, xml string) error {
 	if err := f.step("define " + seen.Name); err != nil {
 		return err
 	}
-	if f.domains[seen.Name] != nil {
-		return fmt.Errorf("domain %s exists", seen.Name)
+	if old := f.domains[seen.Name]; old != nil {
+		// As libvirt does: the same UUID replaces the definition, another one is refused.
+		if was, err := domain.Parse(old.xml); err != nil || was.UUID != seen.UUID {
+			return &virsh.Error{Reason: virsh.DomainExists, Command: "define", Message: "already exists with uuid"}
+		}
+		old.xml = xml
+		return nil
 	}
 	f.domains[seen.Name] = &fakeDomain{xml: xml}
 	return nil
@@ -125,9 +132,13 @@ func (f *fakeHost) StartDomain(_ context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	disk := seen.Disks[0]
-	if p := f.pools[disk.Pool]; p == nil || !p.active || p.volumes[disk.Volume] == "" {
-		return fmt.Errorf("disk %s/%s is missing", disk.Pool, disk.Volume)
+	for _, disk := range seen.Disks {
+		if disk.Volume == "" {
+			continue // A file, such as the seed of cloud-init.
+		}
+		if p := f.pools[disk.Pool]; p == nil || !p.active || p.volumes[disk.Volume] == "" {
+			return fmt.Errorf("disk %s/%s is missing", disk.Pool, disk.Volume)
+		}
 	}
 	if _, staged := f.directories[name]; !staged {
 		return fmt.Errorf("no directory of %s is staged", name)
@@ -212,6 +223,60 @@ func (f *fakeHost) CreateVolume(_ context.Context, pool, xml string) error {
 	}
 	f.pools[pool].volumes[seen.Name] = xml
 	return nil
+}
+
+// CloneVolume leaves a torso when it fails, as libvirt does when it is killed.
+func (f *fakeHost) CloneVolume(ctx context.Context, pool, xml, fromPool, fromVolume string) error {
+	var seen libvirtxml.StorageVolume
+	if err := seen.Unmarshal(xml); err != nil {
+		return err
+	}
+	if f.pools[fromPool].volumes[fromVolume] == "" {
+		return &virsh.Error{Reason: virsh.VolumeNotFound, Command: "vol-create-from", Message: "no storage vol"}
+	}
+	if f.pools[pool].volumes[seen.Name] != "" {
+		return &virsh.Error{Reason: virsh.VolumeExists, Command: "vol-create-from", Message: "exists already"}
+	}
+	if f.cloning != nil {
+		select {
+		case <-f.cloning:
+		case <-ctx.Done():
+			f.pools[pool].volumes[seen.Name] = volumeXML(seen.Name, 1)
+			return ctx.Err()
+		}
+	}
+	if err := f.step("clone " + fromPool + "/" + fromVolume + " to " + pool + "/" + seen.Name); err != nil {
+		f.pools[pool].volumes[seen.Name] = volumeXML(seen.Name, 1)
+		return err
+	}
+	f.pools[pool].volumes[seen.Name] = volumeXML(seen.Name, seen.Capacity.Value)
+	return nil
+}
+
+func (f *fakeHost) ResizeVolume(_ context.Context, pool, name string, bytes uint64) error {
+	if err := f.step(fmt.Sprintf("resize volume %s/%s to %d", pool, name, bytes)); err != nil {
+		return err
+	}
+	f.pools[pool].volumes[name] = volumeXML(name, bytes)
+	return nil
+}
+
+// withPath completes a definition as a host would: with the volume's path.
+func withPath(definition string) string {
+	var v libvirtxml.StorageVolume
+	if err := v.Unmarshal(definition); err != nil {
+		return err.Error()
+	}
+	v.Target.Path = "/images/" + v.Name
+	out, err := v.Marshal()
+	if err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+func volumeXML(name string, bytes uint64) string {
+	return fmt.Sprintf(`<volume type='file'><name>%s</name><capacity unit='bytes'>%d</capacity><target><path>/images/%[1]s</path><format type='qcow2'/></target></volume>`, name, bytes)
 }
 
 func (f *fakeHost) DeleteVolume(_ context.Context, pool, name string) error {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +19,6 @@ import (
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/wake"
-	"github.com/caplv/caplv/operator/domain"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/naming"
 )
@@ -38,7 +38,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		r.phaseControlPlane,
 		r.phaseDesired,
 		r.phaseBootstrap,
-		r.phaseRecordIdentity,
+		r.phaseClaim,
 		r.phaseConverge,
 	} {
 		err := p(ctx, s)
@@ -110,6 +110,12 @@ func (r *Reconciler) phaseControlPlane(ctx context.Context, s *scope) error {
 	return errStop
 }
 
+// stillAnswers are reasons for which a host is refused to new machines, and can tell all the same of one that runs on it.
+var stillAnswers = []string{
+	infrav1.HostDeletingReason, infrav1.DuplicateHostReason, infrav1.SessionModeMisconfiguredReason,
+	infrav1.HelperUnavailableReason, infrav1.VirtTypeUnsupportedReason,
+}
+
 // phaseHost finds the host and waits until it is usable.
 func (r *Reconciler) phaseHost(ctx context.Context, s *scope) error {
 	s.hostChecked = true
@@ -125,22 +131,37 @@ func (r *Reconciler) phaseHost(ctx context.Context, s *scope) error {
 	s.lhost = lh
 	ready := conditions.Get(lh, infrav1.HostReadyCondition)
 	switch {
+	case !lh.DeletionTimestamp.IsZero() && !s.provisioned():
+		s.hostProblem = &Blocker{infrav1.HostNotReadyReason, fmt.Sprintf("LibvirtHost %s is being deleted; delete the machine and name another host", lh.Name)}
+		return errStop
+	case s.provisioned() && ready != nil && slices.Contains(stillAnswers, ready.Reason):
+		return nil
 	case ready == nil || lh.Status.Capacity == nil && conditions.IsTrue(lh, infrav1.HostReadyCondition):
 		s.hostProblem = &Blocker{infrav1.HostNotReadyReason, fmt.Sprintf("LibvirtHost %s has not been probed yet", lh.Name)}
 		return errStop
 	case !conditions.IsTrue(lh, infrav1.HostReadyCondition):
 		s.hostProblem = &Blocker{ready.Reason, fmt.Sprintf("LibvirtHost %s is not ready: %s", lh.Name, ready.Message)}
 		return errStop
+	case !s.provisioned() && outdated(lh, time.Now()):
+		s.hostProblem = &Blocker{infrav1.HostNotReadyReason, fmt.Sprintf("LibvirtHost %s is being probed again, since what is known of it is old", lh.Name)}
+		return errStop
 	}
 	return nil
 }
 
+// outdated says whether a new machine should not rely on what the last probe has found: a host that was idle has not been
+// looked at since, and its memory or its reservation may be another by now. The machine's arrival has it probed.
+func outdated(lh *infrav1.LibvirtHost, now time.Time) bool {
+	if lh.Status.LastChecked == nil {
+		return false
+	}
+	interval := time.Duration(ptr.Deref(lh.Spec.HealthCheckIntervalSeconds, infrav1.DefaultHealthCheckIntervalSeconds)) * time.Second
+	// While machines use a host, the pauses between its probes are longer by jitter.
+	return lh.Status.ObservedGeneration != lh.Generation || now.Sub(lh.Status.LastChecked.Time) > interval+interval/2
+}
+
 // phaseDesired computes what the machine should be.
 func (r *Reconciler) phaseDesired(_ context.Context, s *scope) error {
-	if problem := unsupported(s.machine.Spec); problem != nil {
-		s.domainProblem = problem
-		return errStop
-	}
 	name := s.machine.Status.NodeName
 	if name == "" {
 		name = naming.Machine(s.machine.Namespace, s.cluster.Name, s.machine.Name)
@@ -150,27 +171,23 @@ func (r *Reconciler) phaseDesired(_ context.Context, s *scope) error {
 	if s.desired.Provisioned {
 		return nil
 	}
-	problem, err := describe(&s.desired, s.machine, s.lhost)
-	if err != nil {
-		return err
-	}
-	if problem != nil {
+	if problem := describe(&s.desired, s.machine, s.lhost); problem != nil {
 		s.domainProblem = problem
 		return errStop
 	}
 	return nil
 }
 
-// phaseRecordIdentity writes the machine's identity into its status before anything is created on the host. A machine
-// that is deleted without it has left no trace there.
-func (r *Reconciler) phaseRecordIdentity(ctx context.Context, s *scope) error {
+// recordIdentity writes the machine's identity into its status before the first thing of it is created on the host. A machine
+// that is deleted without it has left no trace there, and needs no host.
+func (r *Reconciler) recordIdentity(ctx context.Context, s *scope) error {
 	if s.machine.Status.DomainUUID != "" {
 		return nil
 	}
 	base := s.machine.DeepCopy()
 	s.machine.Status.NodeName = s.desired.Name
 	s.machine.Status.DomainUUID = s.desired.UUID
-	if err := r.Client.Status().Patch(ctx, s.machine, client.MergeFrom(base)); err != nil {
+	if err := r.guarded(writeIdentity, func() error { return r.Client.Status().Patch(ctx, s.machine, client.MergeFrom(base)) }); err != nil {
 		return fmt.Errorf("recording the machine's identity: %w", err)
 	}
 	// The one that was made before this write would meet a conflict.
@@ -183,13 +200,18 @@ func (r *Reconciler) phaseRecordIdentity(ctx context.Context, s *scope) error {
 func (r *Reconciler) phaseConverge(ctx context.Context, s *scope) error {
 	ctx, cancel := context.WithTimeout(ctx, r.HostTimeout)
 	defer cancel()
+	var done Progress
+	if err := r.noteClone(ctx, s, &done); err != nil {
+		return err
+	}
 	if err := r.connect(ctx, s); err != nil {
 		s.hostProblem = explain(err, infrav1.ProvisioningFailedReason)
 		return errStop
 	}
-	var done Progress
 	for range maxRounds {
+		observed := timed(timedObserve)
 		obs, err := s.host.Observe(ctx, s.desired.query())
+		observed()
 		if err != nil {
 			s.hostProblem = explain(err, infrav1.ProvisioningFailedReason)
 			return errStop
@@ -206,15 +228,36 @@ func (r *Reconciler) phaseConverge(ctx context.Context, s *scope) error {
 			return errStop
 		}
 		if plan.Done() {
-			return nil
+			return r.Jobs.Forget(ctx, s.desired.UUID)
 		}
-		if err := apply(ctx, s.host, s.desired, plan.Steps, &done); err != nil {
-			s.domainProblem = explain(err, infrav1.ProvisioningFailedReason)
-			return errStop
+		if err := r.carryOut(ctx, s, plan, &done); err != nil {
+			return err
 		}
 	}
 	s.domainProblem = &Blocker{infrav1.ProvisioningFailedReason, fmt.Sprintf("the host was still not as planned after %d rounds; trying again", maxRounds)}
 	return errStop
+}
+
+// carryOut applies a plan. A copy of the root disk, with which a plan ends, is left to a job.
+func (r *Reconciler) carryOut(ctx context.Context, s *scope, plan Plan, done *Progress) error {
+	if plan.creates() {
+		if err := r.recordIdentity(ctx, s); err != nil {
+			return err
+		}
+	}
+	steps, last := plan.Steps, plan.Steps[len(plan.Steps)-1]
+	if last.Kind == StepCloneVolume {
+		steps = steps[:len(steps)-1]
+	}
+	if err := r.apply(ctx, s.host, s.desired, steps, done); err != nil {
+		s.domainProblem = explain(err, infrav1.ProvisioningFailedReason)
+		return errStop
+	}
+	if last.Kind == StepCloneVolume {
+		r.startClone(s, last)
+		return errStop
+	}
+	return nil
 }
 
 // connect gives the scope its host. A host whose key nobody has recorded yet is left to the host reconciler.
@@ -222,6 +265,7 @@ func (r *Reconciler) connect(ctx context.Context, s *scope) error {
 	if s.lhost.Spec.HostKeyFingerprint == "" && s.lhost.Status.HostKeyFingerprint == "" {
 		return hosts.NewConfigError(infrav1.HostNotReadyReason, fmt.Sprintf("LibvirtHost %s has not been probed yet", s.lhost.Name))
 	}
+	defer timed(timedConnect)()
 	host, err := r.Hosts.Connect(ctx, s.lhost)
 	if err != nil {
 		return err
@@ -233,31 +277,4 @@ func (r *Reconciler) connect(ctx context.Context, s *scope) error {
 func explain(err error, fallback string) *Blocker {
 	reason, message := hosts.Explain(err, fallback)
 	return &Blocker{Reason: reason, Message: message}
-}
-
-// unsupported names what the API offers and this version cannot do, before anything is created.
-func unsupported(spec infrav1.LibvirtMachineSpec) *Blocker {
-	switch {
-	case spec.RootDisk.CloneStrategy == infrav1.CloneStrategyFullClone:
-		return &Blocker{infrav1.UnsupportedReason, "rootDisk.cloneStrategy full-clone is not supported by this version; use copy-on-write"}
-	case len(spec.AdditionalDisks) > 0:
-		return &Blocker{infrav1.UnsupportedReason, "additionalDisks are not supported by this version; leave them out"}
-	}
-	return nil
-}
-
-// identity is the part of Desired that a deletion needs: names and proofs of ownership.
-func identity(lm *infrav1.LibvirtMachine, name string) Desired {
-	d := Desired{
-		Name: name,
-		UUID: domain.UUID(string(lm.UID)), PoolUUID: domain.PoolUUID(string(lm.UID)),
-		Owner:      domain.Owner{Namespace: lm.Namespace, Name: lm.Name, UID: string(lm.UID)},
-		RootPool:   string(lm.Spec.RootDisk.StoragePool),
-		RootVolume: naming.RootVolume(name),
-		Ephemeral:  lm.Spec.RootDisk.EphemeralPool,
-	}
-	if d.Ephemeral {
-		d.RootPool = name
-	}
-	return d
 }

@@ -5,8 +5,8 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
-	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/domain"
 	"github.com/caplv/caplv/operator/hostctl"
 	"github.com/caplv/caplv/operator/virsh"
@@ -24,6 +24,9 @@ const (
 	StepStageDirectory  StepKind = "StageDirectory"
 	StepDefinePool      StepKind = "DefinePool"
 	StepCreateVolume    StepKind = "CreateVolume"
+	StepCloneVolume     StepKind = "CloneVolume"
+	StepResizeVolume    StepKind = "ResizeVolume"
+	StepMarkCloned      StepKind = "MarkCloned"
 	StepStartDomain     StepKind = "StartDomain"
 	StepDestroyDomain   StepKind = "DestroyDomain"
 	StepDeleteVolume    StepKind = "DeleteVolume"
@@ -40,7 +43,11 @@ type Step struct {
 	Pool string
 	// Volume is the volume of a volume step.
 	Volume string
-	// XML is the definition that a define or create step hands to libvirt.
+	// FromPool and FromVolume are what StepCloneVolume copies.
+	FromPool, FromVolume string
+	// Bytes is the size that StepResizeVolume gives a volume.
+	Bytes uint64
+	// XML is the definition that a define, create or clone step hands to libvirt.
 	XML string
 	// Stage is what StepStageDirectory asks of the root-owned helper.
 	Stage *hostctl.StageRequest
@@ -68,6 +75,18 @@ type Plan struct {
 // Done says that nothing is left to do.
 func (p Plan) Done() bool { return p.Blocked == nil && len(p.Steps) == 0 }
 
+// creates says whether the plan leaves something on the host that was not there before.
+func (p Plan) creates() bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Kind != StepRefreshPool && s.Kind != StepStartPool })
+}
+
+// DataDisk is an empty disk beside the root disk.
+type DataDisk struct {
+	Pool, Volume string
+	// Bytes is its virtual size.
+	Bytes uint64
+}
+
 // Desired is what a machine should be on its host.
 type Desired struct {
 	// Name is the domain's name, from naming.Machine.
@@ -80,8 +99,11 @@ type Desired struct {
 	// RootPool and RootVolume are where the root disk is; RootBytes is its virtual size.
 	RootPool, RootVolume string
 	RootBytes            uint64
-	// BasePool and BaseImage are where the root disk's backing image is.
+	// BasePool and BaseImage are where the root disk's image is. FullClone copies it; otherwise the root disk is an overlay.
 	BasePool, BaseImage string
+	FullClone           bool
+	// DataDisks are the machine's other disks.
+	DataDisks []DataDisk
 
 	// Ephemeral puts the root disk on a tmpfs of EphemeralSize (in mount's notation; empty for the kernel's default).
 	Ephemeral     bool
@@ -100,26 +122,60 @@ type Desired struct {
 	// Provisioned says that the domain has run before. It is then never started or created again: its guest has been
 	// a Node with a state of its own.
 	Provisioned bool
+	// Defined says that the domain has been seen on the host. Everything else is created after it and removed before it: a
+	// machine whose domain was never there owns no volume and no directory, whatever their names are.
+	Defined bool
+}
+
+// volumes are all volumes that the machine has of its own. Those in its own pool end with it.
+func (d Desired) volumes() []virsh.VolumeRef {
+	refs := []virsh.VolumeRef{{Pool: d.RootPool, Name: d.RootVolume}}
+	for _, disk := range d.DataDisks {
+		refs = append(refs, virsh.VolumeRef{Pool: disk.Pool, Name: disk.Volume})
+	}
+	return refs
+}
+
+// ownPool says whether a pool exists for the machine alone.
+func (d Desired) ownPool(name string) bool { return d.Ephemeral && name == d.Name }
+
+// sharedPools are the pools of the host that hold volumes of the machine.
+func (d Desired) sharedPools() []string {
+	var pools []string
+	for _, ref := range d.volumes() {
+		if !d.ownPool(ref.Pool) && !slices.Contains(pools, ref.Pool) {
+			pools = append(pools, ref.Pool)
+		}
+	}
+	return pools
 }
 
 // query is what must be observed to plan for the machine.
 func (d Desired) query() virsh.Query {
-	q := virsh.Query{
-		Domain:  d.Name,
-		Pools:   []string{d.RootPool},
-		Volumes: []virsh.VolumeRef{{Pool: d.RootPool, Name: d.RootVolume}},
-	}
+	q := virsh.Query{Domain: d.Name, Volumes: d.volumes()}
 	if d.BasePool != "" {
-		if d.BasePool != d.RootPool {
-			q.Pools = append(q.Pools, d.BasePool)
-		}
 		q.Volumes = append(q.Volumes, virsh.VolumeRef{Pool: d.BasePool, Name: d.BaseImage})
+	}
+	for _, ref := range q.Volumes {
+		if !slices.Contains(q.Pools, ref.Pool) {
+			q.Pools = append(q.Pools, ref.Pool)
+		}
 	}
 	if d.Network != "" {
 		q.Networks = []string{d.Network}
 	}
 	return q
 }
+
+// CloneState is what the operator knows of the copy of a root disk. What it does not know is on the host, in the domain's
+// metadata: a copy that is not marked complete there, and that nobody is at work on, is a torso.
+type CloneState string
+
+// The states of a copy.
+const (
+	CloneUnknown CloneState = ""
+	CloneDone    CloneState = "done"
+)
 
 // Progress is what a reconcile has already done that no observation shows.
 type Progress struct {
@@ -129,6 +185,8 @@ type Progress struct {
 	Staged bool
 	// Lost holds the pools that cannot be started because their directory is gone, and their volumes with it.
 	Lost map[string]bool
+	// Clone is what is known of the copy of the root disk.
+	Clone CloneState
 	// DirectoryRemoved says that the helper has confirmed that the directory is gone.
 	DirectoryRemoved bool
 }
@@ -162,158 +220,4 @@ func describeOwner(seen domain.Observed) string {
 		return "not created by CAPLV"
 	}
 	return fmt.Sprintf("it belongs to LibvirtMachine %s/%s with UID %s", seen.Owner.Namespace, seen.Owner.Name, seen.Owner.UID)
-}
-
-// PlanProvisioning returns what brings the machine from what was observed to running. The domain is defined first: it
-// claims the name, and its metadata says whose everything is that is created after it.
-func PlanProvisioning(d Desired, obs virsh.Observation, done Progress) (Plan, error) {
-	owner, seen, err := owns(d, obs)
-	if err != nil {
-		return Plan{}, err
-	}
-	if owner == foreign {
-		return blocked(infrav1.DomainAlreadyExistsReason,
-			"domain %s with UUID %s exists on the host and is not this machine's (%s); rename or undefine it there, or give this machine another name",
-			d.Name, seen.UUID, describeOwner(seen)), nil
-	}
-	if owner == ours && obs.Domain.State.Running() {
-		return Plan{}, nil
-	}
-	if owner == ours && obs.Domain.State.Active() {
-		return blocked(infrav1.DomainNotRunningReason,
-			"domain %s is %q (%s); resume it on the host, or delete the machine to get a new one", d.Name, obs.Domain.State, obs.Domain.Reason), nil
-	}
-	if d.Provisioned {
-		return planLost(d, owner, obs), nil
-	}
-	if p, ok, err := planPrerequisites(d, obs, done); err != nil || ok {
-		return p, err
-	}
-	return planCreation(d, owner, obs, done)
-}
-
-// planLost describes a machine that has run and does not any more.
-func planLost(d Desired, owner ownership, obs virsh.Observation) Plan {
-	if owner == absent {
-		return blocked(infrav1.DomainMissingReason,
-			"domain %s has run on this host and is not defined there any more; delete the machine to get a new one", d.Name)
-	}
-	return blocked(infrav1.DomainNotRunningReason,
-		"domain %s has run and is now %q (%s); delete the machine to get a new one, or start the domain on the host", d.Name, obs.Domain.State, obs.Domain.Reason)
-}
-
-// planPrerequisites checks what the machine needs and does not create. It returns true when the returned plan is all
-// that can be done.
-func planPrerequisites(d Desired, obs virsh.Observation, done Progress) (Plan, bool, error) {
-	pools := []string{d.BasePool}
-	if !d.Ephemeral && d.RootPool != d.BasePool {
-		pools = append(pools, d.RootPool)
-	}
-	for _, name := range pools {
-		pool, ok := obs.Pools[name]
-		if !ok {
-			return blocked(infrav1.PoolNotFoundReason,
-				"the host has no storage pool %q; create it there, or delete the machine and name another pool", name), true, nil
-		}
-		if !pool.Active {
-			return Plan{Steps: []Step{{Kind: StepStartPool, Pool: name}}}, true, nil
-		}
-	}
-	base, ok := obs.Volumes[virsh.VolumeRef{Pool: d.BasePool, Name: d.BaseImage}]
-	if !ok {
-		if !done.Refreshed[d.BasePool] {
-			return Plan{Steps: []Step{{Kind: StepRefreshPool, Pool: d.BasePool}}}, true, nil
-		}
-		return blocked(infrav1.BaseImageNotFoundReason,
-			"storage pool %q of the host has no volume %q; stage the base image there", d.BasePool, d.BaseImage), true, nil
-	}
-	image, err := domain.ParseVolume(base)
-	if err != nil {
-		return Plan{}, true, fmt.Errorf("base image %s in pool %s: %w", d.BaseImage, d.BasePool, err)
-	}
-	if image.CapacityBytes > d.RootBytes {
-		return blocked(infrav1.RootDiskTooSmallReason,
-			"rootDisk.size is %d bytes and the base image %s has a virtual size of %d bytes; ask for at least that much", d.RootBytes, d.BaseImage, image.CapacityBytes), true, nil
-	}
-	if d.Network != "" {
-		active, defined := obs.Networks[d.Network]
-		if !defined {
-			return blocked(infrav1.NetworkNotFoundReason, "the host has no libvirt network %q; define it there", d.Network), true, nil
-		}
-		if !active {
-			return blocked(infrav1.NetworkInactiveReason, "libvirt network %q of the host is not active; start it there (virsh net-start %s)", d.Network, d.Network), true, nil
-		}
-	}
-	return Plan{}, false, nil
-}
-
-// planCreation returns the steps that are still missing.
-func planCreation(d Desired, owner ownership, obs virsh.Observation, done Progress) (Plan, error) {
-	var steps []Step
-	_, volumeExists := obs.Volumes[virsh.VolumeRef{Pool: d.RootPool, Name: d.RootVolume}]
-	if owner == absent {
-		if volumeExists && !d.Ephemeral {
-			return blocked(infrav1.VolumeAlreadyExistsReason,
-				"storage pool %q of the host holds a volume %q although the machine has no domain yet: it is not this machine's; delete or rename it there", d.RootPool, d.RootVolume), nil
-		}
-		xml, err := domain.XML(d.Domain)
-		if err != nil {
-			return Plan{}, err
-		}
-		steps = append(steps, Step{Kind: StepDefineDomain, XML: xml})
-	}
-	if !done.Staged {
-		steps = append(steps, Step{Kind: StepStageDirectory, Stage: &hostctl.StageRequest{
-			Name: d.Name, Ephemeral: d.Ephemeral, Size: d.EphemeralSize, File: d.BootstrapFile, Data: d.BootstrapData,
-		}})
-	}
-	if d.Ephemeral {
-		poolSteps, blocker, err := planEphemeralPool(d, obs)
-		if err != nil || blocker.Blocked != nil {
-			return blocker, err
-		}
-		steps = append(steps, poolSteps...)
-	}
-	if !volumeExists {
-		image, err := domain.ParseVolume(obs.Volumes[virsh.VolumeRef{Pool: d.BasePool, Name: d.BaseImage}])
-		if err != nil {
-			return Plan{}, err
-		}
-		xml, err := domain.VolumeXML(domain.VolumeSpec{
-			Name: d.RootVolume, CapacityBytes: d.RootBytes,
-			Backing: &domain.Backing{Path: image.Path, Format: image.Format},
-		})
-		if err != nil {
-			return Plan{}, err
-		}
-		steps = append(steps, Step{Kind: StepCreateVolume, Pool: d.RootPool, Volume: d.RootVolume, XML: xml})
-	}
-	return Plan{Steps: append(steps, Step{Kind: StepStartDomain})}, nil
-}
-
-// planEphemeralPool returns the steps that make the machine's own pool, or the blocker when its name is taken.
-func planEphemeralPool(d Desired, obs virsh.Observation) ([]Step, Plan, error) {
-	pool, ok := obs.Pools[d.RootPool]
-	if !ok {
-		xml, err := domain.PoolXML(d.RootPool, d.PoolUUID, hostctl.Directory(d.Name))
-		if err != nil {
-			return nil, Plan{}, err
-		}
-		return []Step{
-			{Kind: StepDefinePool, Pool: d.RootPool, XML: xml},
-			{Kind: StepStartPool, Pool: d.RootPool},
-		}, Plan{}, nil
-	}
-	seen, err := domain.ParsePool(pool.XML)
-	if err != nil {
-		return nil, Plan{}, fmt.Errorf("storage pool %s: %w", d.RootPool, err)
-	}
-	if seen.UUID != d.PoolUUID {
-		return nil, blocked(infrav1.PoolAlreadyExistsReason,
-			"storage pool %q with UUID %s exists on the host and is not this machine's; rename or undefine it there", d.RootPool, seen.UUID), nil
-	}
-	if !pool.Active {
-		return []Step{{Kind: StepStartPool, Pool: d.RootPool}}, Plan{}, nil
-	}
-	return nil, Plan{}, nil
 }

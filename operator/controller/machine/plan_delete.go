@@ -17,6 +17,7 @@ func PlanDeletion(d Desired, obs virsh.Observation, done Progress) (Plan, error)
 	if err != nil {
 		return Plan{}, err
 	}
+	mine := owner == ours || owner == absent && d.Defined
 	var steps []Step
 	if owner == ours && obs.Domain.State.Active() {
 		steps = append(steps, Step{Kind: StepDestroyDomain})
@@ -27,14 +28,15 @@ func PlanDeletion(d Desired, obs virsh.Observation, done Progress) (Plan, error)
 			return Plan{}, err
 		}
 		steps = append(steps, poolSteps...)
-	} else if owner != foreign {
+	}
+	if mine {
 		volumeSteps, again := planVolumeRemoval(d, obs, done)
 		steps = append(steps, volumeSteps...)
 		if again {
 			return Plan{Steps: steps}, nil
 		}
 	}
-	if !done.DirectoryRemoved && owner != foreign {
+	if !done.DirectoryRemoved && mine {
 		steps = append(steps, Step{Kind: StepRemoveDirectory})
 	}
 	if owner == ours {
@@ -62,18 +64,22 @@ func planPoolRemoval(d Desired, obs virsh.Observation) ([]Step, error) {
 	return []Step{{Kind: StepUndefinePool, Pool: d.RootPool}}, nil
 }
 
-// planVolumeRemoval removes the root disk from a pool that is not the machine's. An inactive pool does not tell what
+// planVolumeRemoval removes the machine's volumes from pools that are not its own. An inactive pool does not tell what
 // it holds: it is started first, and true is returned because only a new observation can say more.
 func planVolumeRemoval(d Desired, obs virsh.Observation, done Progress) ([]Step, bool) {
-	pool, ok := obs.Pools[d.RootPool]
-	if !ok || done.Lost[d.RootPool] {
-		return nil, false
+	var starts, steps []Step
+	for _, name := range d.sharedPools() {
+		if pool, ok := obs.Pools[name]; ok && !pool.Active && !done.Lost[name] {
+			starts = append(starts, Step{Kind: StepStartPool, Pool: name})
+		}
 	}
-	if !pool.Active {
-		return []Step{{Kind: StepStartPool, Pool: d.RootPool}}, true
+	if len(starts) > 0 {
+		return starts, true
 	}
-	if _, exists := obs.Volumes[virsh.VolumeRef{Pool: d.RootPool, Name: d.RootVolume}]; !exists {
-		return nil, false
+	for _, ref := range d.volumes() {
+		if _, exists := obs.Volumes[ref]; exists && !d.ownPool(ref.Pool) {
+			steps = append(steps, Step{Kind: StepDeleteVolume, Pool: ref.Pool, Volume: ref.Name})
+		}
 	}
-	return []Step{{Kind: StepDeleteVolume, Pool: d.RootPool, Volume: d.RootVolume}}, false
+	return steps, false
 }

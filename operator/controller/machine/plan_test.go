@@ -10,6 +10,7 @@ import (
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/domain"
+	"github.com/caplv/caplv/operator/hostctl"
 )
 
 const uid = "8f961c3b-0acf-487e-ac35-0b8ec81b92a1"
@@ -73,7 +74,7 @@ func converge(t *testing.T, g Gomega, f *fakeHost, d Desired, plan planner) (*Bl
 		if p.Done() {
 			return nil, nil
 		}
-		if err := apply(t.Context(), f, d, p.Steps, &done); err != nil {
+		if err := (&Reconciler{}).apply(t.Context(), f, d, p.Steps, &done); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +89,7 @@ func TestPlansBuildUpAndTakeDown(t *testing.T) {
 		wantUp, wantDn []string
 	}{
 		{"on a pool of the host", desired(),
-			[]string{"define ns-prod-m", "stage ns-prod-m", "create volume default/ns-prod-m-root.qcow2", "start ns-prod-m"},
+			[]string{"refresh pool default", "define ns-prod-m", "stage ns-prod-m", "create volume default/ns-prod-m-root.qcow2", "start ns-prod-m"},
 			[]string{"destroy ns-prod-m", "delete volume default/ns-prod-m-root.qcow2", "remove directory ns-prod-m", "undefine ns-prod-m"}},
 		{"on tmpfs", ephemeralDesired(),
 			[]string{"define ns-prod-m", "stage ns-prod-m", "define pool ns-prod-m", "start pool ns-prod-m", "create volume ns-prod-m/ns-prod-m-root.qcow2", "start ns-prod-m"},
@@ -118,7 +119,7 @@ func TestPlansBuildUpAndTakeDown(t *testing.T) {
 // TestAnyStepMayFail lets each step fail once and starts over, as after a crash of the operator at that point.
 func TestAnyStepMayFail(t *testing.T) {
 	for name, d := range map[string]Desired{"on a pool of the host": desired(), "on tmpfs": ephemeralDesired()} {
-		for point := range 6 {
+		for point := range 7 {
 			t.Run(name, func(t *testing.T) {
 				g := NewWithT(t)
 				f := newFakeHost()
@@ -147,7 +148,7 @@ func TestAnyStepMayFail(t *testing.T) {
 
 func TestAMachineMayBeDeletedBeforeItIsComplete(t *testing.T) {
 	for name, d := range map[string]Desired{"on a pool of the host": desired(), "on tmpfs": ephemeralDesired()} {
-		for point := range 6 {
+		for point := range 7 {
 			t.Run(name, func(t *testing.T) {
 				g := NewWithT(t)
 				f := newFakeHost()
@@ -192,6 +193,11 @@ func TestBlockers(t *testing.T) {
 			*d = ephemeralDesired()
 			f.pools["ns-prod-m"] = &fakePool{xml: defaultPool, active: true, volumes: map[string]string{}}
 		}, infrav1.PoolAlreadyExistsReason, "11111111-1111"},
+		{"a volume of a data disk's name exists and no domain claims it", func(f *fakeHost, d *Desired) {
+			d.DataDisks = []DataDisk{{Pool: "default", Volume: "ns-prod-m.a.qcow2", Bytes: 1 << 20}}
+			f.pools["default"].volumes["ns-prod-m.a.qcow2"] = baseVolumeXML
+		}, infrav1.VolumeAlreadyExistsReason, "ns-prod-m.a.qcow2"},
+		{"a data disk's pool does not exist", func(_ *fakeHost, d *Desired) { d.DataDisks = []DataDisk{{Pool: "slow", Volume: "v", Bytes: 1 << 20}} }, infrav1.PoolNotFoundReason, `"slow"`},
 		{"the storage pool does not exist", func(_ *fakeHost, d *Desired) { d.RootPool = "fast" }, infrav1.PoolNotFoundReason, `"fast"`},
 		{"the base image's pool does not exist", func(_ *fakeHost, d *Desired) { d.BasePool = "gold" }, infrav1.PoolNotFoundReason, `"gold"`},
 		{"the base image does not exist", func(_ *fakeHost, d *Desired) { d.BaseImage = "none.qcow2" }, infrav1.BaseImageNotFoundReason, "none.qcow2"},
@@ -264,10 +270,24 @@ func TestAnInactivePoolIsStarted(t *testing.T) {
 	g.Expect(f.inventory()).To(Equal([]string{"pool default active=true", "volume default/base.qcow2"}))
 }
 
-func TestDeletingAMachineThatWasNeverCreatedOnlyAsksForItsDirectory(t *testing.T) {
-	g := NewWithT(t)
-	f := newFakeHost()
-	_, err := converge(t, g, f, desired(), deletion)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(f.steps).To(Equal([]string{"remove directory ns-prod-m"}))
+func TestDeletingAMachineWhoseDomainIsGoneDependsOnWhetherItEverWasThere(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		defined bool
+		want    []string
+	}{
+		{"it never was: what has its name is somebody else's", false, nil},
+		{"it was: what has its name is its own", true, []string{"delete volume default/ns-prod-m-root.qcow2", "remove directory ns-prod-m"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := NewWithT(t)
+			f, d := newFakeHost(), desired()
+			d.Defined = row.defined
+			f.pools["default"].volumes[d.RootVolume] = baseVolumeXML
+			f.directories[d.Name] = hostctl.StageRequest{Name: d.Name}
+			_, err := converge(t, g, f, d, deletion)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(f.steps).To(Equal(row.want))
+		})
+	}
 }

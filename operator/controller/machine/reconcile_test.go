@@ -5,6 +5,8 @@ package machine
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/index"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/job"
 )
 
 var key = client.ObjectKey{Namespace: "ns", Name: "m"}
@@ -99,12 +102,9 @@ func newBench(t *testing.T, change func(*objects)) *bench {
 	if change != nil {
 		change(o)
 	}
-	builder := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&infrav1.LibvirtMachine{}).
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&infrav1.LibvirtMachine{}, &infrav1.LibvirtHost{}).
 		WithIndex(&infrav1.LibvirtMachine{}, index.MachineByHost, index.HostOfMachine)
-	for _, object := range []client.Object{o.lmachine} {
-		builder = builder.WithObjects(object)
-	}
-	c := builder.Build()
+	c := builder.WithObjects(o.lmachine).Build()
 	// A nil pointer of a test means that the object does not exist.
 	create := func(exists bool, object client.Object) {
 		if exists {
@@ -115,8 +115,13 @@ func newBench(t *testing.T, change func(*objects)) *bench {
 	create(o.lcluster != nil, o.lcluster)
 	create(o.machine != nil, o.machine)
 	create(o.secret != nil, o.secret)
-	create(o.lhost != nil, o.lhost)
-	b.r = &Reconciler{Client: c, APIReader: c, Hosts: b.connector, Recorder: b.recorder, HostTimeout: time.Minute}
+	if o.lhost != nil {
+		status := o.lhost.Status
+		create(true, o.lhost)
+		o.lhost.Status = status
+		b.Expect(c.Status().Update(t.Context(), o.lhost)).To(Succeed())
+	}
+	b.r = &Reconciler{Client: c, APIReader: c, Hosts: b.connector, Jobs: job.New(t.Context()), Recorder: b.recorder, HostTimeout: time.Minute}
 	return b
 }
 
@@ -170,7 +175,7 @@ func TestAMachineComesToLifeAndGoes(t *testing.T) {
 
 func TestTheIdentityIsRecordedBeforeTheFirstStep(t *testing.T) {
 	b := newBench(t, nil)
-	b.connector.host.failAt = 0
+	b.connector.host.failAt = 1 // The pool is looked at first.
 	lm, result := b.reconcile()
 	b.Expect(lm.Status.NodeName).To(Equal("ns-prod-m"))
 	b.Expect(lm.Status.DomainUUID).NotTo(BeEmpty())
@@ -210,9 +215,13 @@ func TestWhatAMachineWaitsForIsInItsCondition(t *testing.T) {
 		{"the bootstrap data has no value", func(o *objects) { delete(o.secret.Data, "value") }, infrav1.InvalidBootstrapDataReason},
 		{"the bootstrap data is cut in half", func(o *objects) { o.secret.Data["value"] = []byte(`{"ignition":{"ver`) }, infrav1.InvalidBootstrapDataReason},
 		{"the bootstrap data has another format", func(o *objects) { o.secret.Data["format"] = []byte("cloud-config") }, infrav1.InvalidBootstrapDataReason},
-		{"cloud-init is asked for", func(o *objects) { o.lmachine.Spec.BootstrapFormat = infrav1.BootstrapFormatCloudInit }, infrav1.BootstrapFormatUnsupportedReason},
-		{"a full clone is asked for", func(o *objects) { o.lmachine.Spec.RootDisk.CloneStrategy = infrav1.CloneStrategyFullClone }, infrav1.UnsupportedReason},
-		{"data disks are asked for", func(o *objects) { o.lmachine.Spec.AdditionalDisks = []infrav1.AdditionalDiskSpec{{Name: "a"}} }, infrav1.UnsupportedReason},
+		{"cloud-init is asked for and Ignition is given", func(o *objects) {
+			o.lmachine.Spec.BootstrapFormat = infrav1.BootstrapFormatCloudInit
+			o.secret.Data["format"] = []byte("ignition")
+		}, infrav1.InvalidBootstrapDataReason},
+		{"cloud-init is asked for and Ignition is in the Secret", func(o *objects) {
+			o.lmachine.Spec.BootstrapFormat = infrav1.BootstrapFormatCloudInit
+		}, infrav1.InvalidBootstrapDataReason},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, row.change)
@@ -228,6 +237,39 @@ func TestWhatAMachineWaitsForIsInItsCondition(t *testing.T) {
 			b.delete()
 			lm, _ = b.reconcile()
 			b.Expect(lm).To(BeNil())
+		})
+	}
+}
+
+func TestTheBootstrapFileFollowsFormatAndDelivery(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*objects)
+		file   string
+		check  func(Gomega, []byte)
+	}{
+		{"Ignition, plain", func(o *objects) { o.lmachine.Spec.IgnitionDelivery = infrav1.IgnitionDeliveryPlain }, "ignition.json",
+			func(g Gomega, data []byte) { g.Expect(string(data)).To(ContainSubstring("/etc/hostname")) }},
+		{"Ignition, compact", func(o *objects) {
+			o.lmachine.Spec.IgnitionDelivery = infrav1.IgnitionDeliveryCompact
+			o.secret.Data["value"] = fmt.Appendf(nil, `{"ignition":{"version":"3.2.0"},"storage":{"files":[{"path":"/etc/x","contents":{"source":"data:,%s"}}]}}`, strings.Repeat("x", 4096))
+		}, "ignition.json",
+			func(g Gomega, data []byte) {
+				g.Expect(string(data)).To(And(ContainSubstring(`"compression":"gzip"`), Not(ContainSubstring("/etc/hostname"))))
+			}},
+		{"cloud-init", func(o *objects) {
+			o.lmachine.Spec.BootstrapFormat = infrav1.BootstrapFormatCloudInit
+			o.secret.Data = map[string][]byte{"value": []byte("#cloud-config\n{}\n"), "format": []byte("cloud-config")}
+		}, "seed.iso", func(g Gomega, data []byte) { g.Expect(string(data)).To(ContainSubstring("cidata")) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBench(t, row.change)
+			lm, _ := b.reconcile()
+			b.Expect(conditions.IsTrue(lm, infrav1.MachineReadyCondition)).To(BeTrue(), "%v", lm.Status.Conditions)
+			staged := b.connector.host.directories["ns-prod-m"]
+			b.Expect(staged.File).To(Equal(row.file))
+			row.check(b, staged.Data)
+			b.Expect(b.connector.host.domains["ns-prod-m"].xml).To(ContainSubstring("/run/caplv/ns-prod-m/" + row.file))
 		})
 	}
 }
@@ -308,7 +350,7 @@ func TestADeletionThatStallsKeepsItsFinalizerAndSaysWhy(t *testing.T) {
 			return func() { b.Expect(b.r.Client.Create(b.t.Context(), lh)).To(Succeed()) }
 		}, infrav1.HostNotFoundReason},
 		{"the host refuses a step", func(b *bench) func() {
-			b.connector.host.failAt = len(b.connector.host.steps) + 1
+			b.connector.host.failAt = len(b.connector.host.steps)
 			return func() {}
 		}, infrav1.CleanupFailedReason},
 	} {

@@ -170,7 +170,8 @@ func isTrouble(c metav1.Condition) bool {
 	}
 	switch c.Reason {
 	case infrav1.RunningReason, infrav1.ProvisioningReason, infrav1.DeletingReason, infrav1.WaitingForOwnerMachineReason,
-		infrav1.WaitingForClusterInfrastructureReason, infrav1.WaitingForBootstrapDataReason, infrav1.HostNotReadyReason:
+		infrav1.WaitingForClusterInfrastructureReason, infrav1.WaitingForBootstrapDataReason, infrav1.HostNotReadyReason,
+		infrav1.HostInUseReason, infrav1.CloningDiskReason:
 		return false
 	}
 	return true

@@ -10,8 +10,11 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 const minRetry = 2 * time.Second
@@ -43,4 +46,31 @@ func RetryAfter(condition *metav1.Condition, now time.Time, limit time.Duration)
 // Jitter lengthens a duration by up to a fifth, so that objects that came up together do not stay in step.
 func Jitter(d time.Duration) time.Duration {
 	return d + time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // Jitter needs no secrecy.
+}
+
+const (
+	// firstBackoff and maxBackoff bound the pauses after errors, such as those of the API server.
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = time.Minute
+)
+
+// jittered lengthens the pauses of another rate limiter.
+type jittered struct {
+	workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+func (j jittered) When(item reconcile.Request) time.Duration {
+	return Jitter(j.TypedRateLimiter.When(item))
+}
+
+// Options completes a reconciler's options with pauses of its own.
+func Options(o controller.Options) controller.Options {
+	o.RateLimiter = RateLimiter()
+	return o
+}
+
+// RateLimiter returns a reconciler's pauses after errors: for each object on its own they double from 200 ms up to a minute,
+// with jitter. Objects do not slow each other.
+func RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
+	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, maxBackoff)}
 }

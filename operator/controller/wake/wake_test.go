@@ -9,7 +9,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/wake"
@@ -64,4 +66,19 @@ func TestJitterOnlyLengthensAndByAFifthAtMost(t *testing.T) {
 	for range 1000 {
 		g.Expect(wake.Jitter(10 * time.Second)).To(And(BeNumerically(">=", 10*time.Second), BeNumerically("<=", 12*time.Second)))
 	}
+}
+
+func TestErrorsOfOneObjectDoNotSlowOthers(t *testing.T) {
+	g := NewWithT(t)
+	limiter := wake.RateLimiter()
+	bad := reconcile.Request{NamespacedName: types.NamespacedName{Name: "bad"}}
+	good := reconcile.Request{NamespacedName: types.NamespacedName{Name: "good"}}
+	var last time.Duration
+	for range 20 {
+		last = limiter.When(bad)
+	}
+	g.Expect(last).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))
+	g.Expect(limiter.When(good)).To(BeNumerically("<", time.Second))
+	limiter.Forget(bad)
+	g.Expect(limiter.When(bad)).To(BeNumerically("<", time.Second))
 }

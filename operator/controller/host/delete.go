@@ -1,0 +1,82 @@
+// Copyright The CAPLV Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/cluster-api/util/patch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+)
+
+// namedMachines is how many machines a message names.
+const namedMachines = 3
+
+// ownedConditions are the conditions that this reconciler alone writes.
+var ownedConditions = []string{infrav1.HostReadyCondition, infrav1.HostKeyPinnedCondition}
+
+// finalize lets a deleted host go when no machine needs it to be cleaned up. It returns true when there is nothing else to do.
+func (r *Reconciler) finalize(ctx context.Context, lh *infrav1.LibvirtHost, machines []infrav1.LibvirtMachine) (bool, error) {
+	if !controllerutil.ContainsFinalizer(lh, infrav1.HostFinalizer) {
+		return true, nil
+	}
+	if len(machines) > 0 {
+		return false, nil
+	}
+	// The cache may not know yet of a machine that has claimed the host.
+	live := &infrav1.LibvirtHost{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(lh), live); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	if ref := live.Status.MachineRef; ref != nil {
+		holder := &infrav1.LibvirtMachine{}
+		err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: lh.Namespace, Name: ref.Name}, holder)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading LibvirtMachine %s, which has claimed the host: %w", ref.Name, err)
+		}
+		if err == nil && holder.UID == ref.UID {
+			return false, nil
+		}
+	}
+	r.Hosts.Forget(client.ObjectKeyFromObject(lh))
+	helper, err := patch.NewHelper(lh, r.Client)
+	if err != nil {
+		return false, err
+	}
+	controllerutil.RemoveFinalizer(lh, infrav1.HostFinalizer)
+	return true, client.IgnoreNotFound(helper.Patch(ctx, lh))
+}
+
+// summarize says of a host that is being deleted which machines keep it. It goes on being probed as long as they do.
+func summarize(lh *infrav1.LibvirtHost, machines []infrav1.LibvirtMachine) {
+	if lh.DeletionTimestamp.IsZero() {
+		return
+	}
+	var names []string
+	for i := range machines {
+		names = append(names, machines[i].Name)
+	}
+	if len(names) == 0 && lh.Status.MachineRef != nil {
+		names = append(names, lh.Status.MachineRef.Name)
+	}
+	slices.Sort(names)
+	message := "waiting for LibvirtMachines to be deleted: " + strings.Join(names[:min(len(names), namedMachines)], ", ")
+	if more := len(names) - namedMachines; more > 0 {
+		message += fmt.Sprintf(" and %d more", more)
+	}
+	if ready := conditions.Get(lh, infrav1.HostReadyCondition); ready != nil && ready.Status != metav1.ConditionTrue &&
+		ready.Reason != infrav1.HostDeletingReason {
+		message += "; they cannot be cleaned up: " + ready.Message
+	}
+	lh.Status.Ready = new(false)
+	conditions.Set(lh, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionFalse, Reason: infrav1.HostDeletingReason, Message: message})
+}
