@@ -19,7 +19,10 @@ IMG            ?= localhost/caplv:dev
 CONTAINER_TOOL ?= podman
 FUZZTIME       ?= 10s
 BENCHTIME      ?= 1s
-PKG            ?= ./...
+BENCHPKG       ?= ./api/... ./cmd/... ./operator/...
+BENCHROUNDS    ?= 7
+# The interpreter that the virtual environments are made with.
+PYTHON         ?= python3
 
 TOOLS       := controller-gen golangci-lint kustomize kubectl etcd kube-apiserver capi-core
 TOOL_INPUTS := hack/tools/build.sh $(wildcard hack/tools/*/go.mod hack/tools/*/go.sum)
@@ -51,6 +54,10 @@ manifests: bin/controller-gen ## Generate CRDs, the manager's ClusterRole and we
 	bin/controller-gen rbac:roleName=manager-role webhook paths=./operator/... \
 	  output:rbac:artifacts:config=$(RBAC) output:webhook:artifacts:config=$(WEBHOOKS)
 
+.PHONY: ansible-deps
+ansible-deps: ## Make .venv and .venv-el8, with what the roles are run and tested with, from requirements*.txt.
+	hack/ansible-deps.sh $(PYTHON)
+
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the Go code and sort its imports.
 	bin/golangci-lint fmt
@@ -66,8 +73,13 @@ vet: ## Run go vet.
 	go vet ./...
 
 .PHONY: lint
-lint: bin/golangci-lint lint-shell ## Run golangci-lint, and lint-shell.
+lint: bin/golangci-lint lint-shell lint-ansible ## Run golangci-lint, lint-shell and lint-ansible.
 	bin/golangci-lint run
+
+.PHONY: lint-ansible
+lint-ansible: ansible-deps ## Run yamllint, and ansible-lint with its production profile.
+	.venv/bin/yamllint --strict .
+	.venv/bin/ansible-lint
 
 .PHONY: lint-shell
 lint-shell: ## Check the syntax of shell scripts, and shellcheck them where it is installed.
@@ -91,16 +103,24 @@ verify-fmt: bin/golangci-lint
 ##@ Tests
 
 .PHONY: test
-test: bench-tools guest-image ## Run every test: unit, envtest, bench, end-to-end, demo; the summary comes last.
-	hack/test.sh unit bench e2e demo
+test: bench-tools guest-image ansible-deps ## Run unit, envtest, Python, bench, end-to-end and demo tests; the summary comes last.
+	hack/test.sh unit python bench e2e demo
 
 .PHONY: test-unit
-test-unit: bench-tools ## Run unit and envtest tests; needs no root.
+test-unit: bench-tools ansible-deps ## Run unit and envtest tests; needs no root.
 	hack/test.sh unit
 
 .PHONY: test-race
-test-race: bench-tools ## Run unit and envtest tests under the race detector; needs a C compiler.
+test-race: bench-tools ansible-deps ## Run unit and envtest tests under the race detector; needs a C compiler.
 	CGO_ENABLED=1 GOTESTFLAGS="-race $(GOTESTFLAGS)" hack/test.sh unit
+
+.PHONY: test-ansible
+test-ansible: ansible-deps ## Run the tests of modules, plugins, roles and playbooks, on test hosts; needs root.
+	hack/test.sh python molecule playbooks
+
+.PHONY: molecule
+molecule: ansible-deps ## Run molecule's scenarios, or those of SCENARIOS, on test hosts; needs root.
+	hack/as-root.sh hack/molecule.sh $(SCENARIOS)
 
 .PHONY: test-bench
 test-bench: bench-tools guest-image ## Run the tests of the test bench itself; needs root.
@@ -115,14 +135,23 @@ fuzz: ## Run each fuzz target for FUZZTIME.
 	FUZZTIME=$(FUZZTIME) hack/fuzz.sh
 
 .PHONY: bench
-bench: ## Run Go benchmarks of PKG, each for BENCHTIME.
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PKG)
+bench: bench-go bench-operator ## Run bench-go and bench-operator.
+
+.PHONY: bench-go
+bench-go: ## Run the Go benchmarks of BENCHPKG, each for BENCHTIME.
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(BENCHPKG)
+
+.PHONY: bench-operator
+bench-operator: bench-tools guest-image ## Measure the operator against the same work by hand, BENCHROUNDS times; needs root.
+	hack/as-root.sh test/bench/packages.sh --install
+	KUBEBUILDER_ASSETS=$(CURDIR)/bin KUSTOMIZE=$(CURDIR)/bin/kustomize CAPI_CORE=$(CURDIR)/bin/capi-core \
+	  go run -exec "$(CURDIR)/hack/as-root.sh" ./test/perf -rounds $(BENCHROUNDS)
 
 .PHONY: bench-tools
 bench-tools: $(addprefix bin/,kustomize kubectl etcd kube-apiserver capi-core) ## Build the control plane that tests run against; the first build takes long.
 
 .PHONY: guest-image
-guest-image: ## Build the test guest's image, into the cache.
+guest-image: ## Build the test guests' images, into the cache.
 	hack/guest-image.sh
 
 ##@ Demo

@@ -2,7 +2,7 @@
 # Copyright The CAPLV Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the test guest's image unless the cache holds it, and prints the directory that holds it. The directory is
+# Builds the test guests' images unless the cache holds them, and prints the directory that holds them. The directory is
 # named after the digest of everything in test/bench/guest, so that a changed guest is never confused with an old one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

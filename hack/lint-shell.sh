@@ -16,7 +16,7 @@ while IFS= read -r -d '' file; do
 	*) continue ;;
 	esac
 	scripts+=("$file")
-done < <(find . \( -path ./.git -o -path ./bin -o -path ./out -o -name .venv \) -prune -o -type f -print0)
+done < <(find . \( -path ./.git -o -path ./bin -o -path ./out -o -path ./collections -o -name ".venv*" \) -prune -o -type f -print0)
 
 if command -v shellcheck >/dev/null; then
 	shellcheck --severity=warning "${scripts[@]}"

@@ -4,16 +4,17 @@
 #
 # The first process of a test host; host.sh starts it in namespaces of its own.
 #
-#   host-init.sh outside DIR NAME MARKER     mounts the host's file system in DIR/root and moves into it
-#   host-init.sh inside NAME MARKER yes|no   sets the host up, starts its daemons, and reaps; yes: with /dev/kvm
+#   host-init.sh outside DIR NAME MARKER HOW     mounts the host's file system in DIR/root and moves into it
+#   host-init.sh inside NAME MARKER yes|no HOW   sets the host up, starts its daemons, and reaps; yes: with /dev/kvm
 #
+# HOW is install, or boot for a host whose file system was set up before.
 # MARKER identifies the host's processes on the machine, and makes its IDs.
 set -euo pipefail
 
 readonly ready='caplv-bench: ready'
 
 outside() {
-	local dir=$1 name=$2 marker=$3 kvm=no pid repository
+	local dir=$1 name=$2 marker=$3 how=$4 kvm=no pid repository
 	repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 	[ ! -e "$dir/kvm" ] || kvm=yes
 	# This /proc is still the machine's, and has the number by which the machine knows this process.
@@ -29,14 +30,14 @@ outside() {
 	for file in test/bench/host-init.sh hack/prepare-test-host.sh roles/host_helper/files/caplv-hostctl; do
 		cp "$repository/$file" "caplv-bench/$file"
 	done
-	if [ -d "$dir/../../capabilities" ]; then
+	if [ "$how" = install ] && [ -d "$dir/../../capabilities" ]; then
 		mkdir -p var/cache/libvirt/qemu
 		cp -a "$dir/../../capabilities" var/cache/libvirt/qemu/
 	fi
 	# Not chroot alone: libvirtd enters mount namespaces again, and would find itself in the machine's root.
 	pivot_root . .old
 	exec chroot . /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
-		bash /caplv-bench/test/bench/host-init.sh inside "$name" "$marker" "$kvm"
+		bash /caplv-bench/test/bench/host-init.sh inside "$name" "$marker" "$kvm" "$how"
 }
 
 make_devices() {
@@ -76,7 +77,6 @@ make_mounts() {
 # set_identity makes the host another one than the machine, and than its siblings.
 set_identity() {
 	local name=$1 marker=$2
-	hostname "$name"
 	echo "$name" >/etc/hostname
 	# sudo and libvirtd look their own name up.
 	echo "127.0.1.1 $name" >>/etc/hosts
@@ -111,6 +111,14 @@ empty_libvirt() {
 	done
 }
 
+# prepare_session does what logind does for an account that lingers.
+prepare_session() {
+	local account=$1
+	mkdir -p /run/user /var/lib/systemd/linger
+	install -d -o "$account" -g "$account" -m 0700 "/run/user/$(id -u "$account")"
+	: >"/var/lib/systemd/linger/$account"
+}
+
 prepare_sshd() {
 	rm -f /etc/ssh/ssh_host_*
 	ssh-keygen -q -t ed25519 -N '' -C '' -f /etc/ssh/ssh_host_ed25519_key
@@ -126,9 +134,8 @@ prepare_sshd() {
 	CONF
 }
 
-# define_resources needs libvirtd; virsh waits for it.
-define_resources() {
-	local tries=0 commands
+wait_for_libvirt() {
+	local tries=0
 	until virsh -q -c qemu:///system list >/dev/null 2>/tmp/virsh; do
 		tries=$((tries + 1))
 		if [ "$tries" -gt 300 ]; then
@@ -138,6 +145,10 @@ define_resources() {
 		sleep 0.2
 	done
 	rm /tmp/virsh
+}
+
+define_resources() {
+	local commands
 	cat >/tmp/default-pool.xml <<-XML
 		<pool type='dir'><name>default</name><target><path>/var/lib/libvirt/images</path></target></pool>
 	XML
@@ -153,18 +164,32 @@ define_resources() {
 	rm /tmp/default-pool.xml /tmp/default-network.xml
 }
 
-inside() {
-	local name=$1 marker=$2 kvm=$3
-	make_mounts
-	make_devices "$kvm"
+# install_host sets the file system up.
+install_host() {
+	local name=$1 marker=$2
 	set_identity "$name" "$marker"
 	empty_libvirt "$marker"
 	prepare_sshd
 	bash /caplv-bench/hack/prepare-test-host.sh --user caplv --authorized-key /caplv-bench/id_ed25519.pub
+}
+
+inside() {
+	local name=$1 marker=$2 kvm=$3 how=$4
+	make_mounts
+	make_devices "$kvm"
+	hostname "$name"
+	if [ "$how" = install ]; then
+		install_host "$name" "$marker"
+	else
+		# /run is empty, and systemd-tmpfiles would do this.
+		install -d -o root -g root -m 0711 /run/caplv
+	fi
+	prepare_session caplv
 	rm -rf /caplv-bench
 	virtlogd -d
 	libvirtd -d
-	define_resources
+	wait_for_libvirt
+	[ "$how" != install ] || define_resources
 	/usr/sbin/sshd -E /var/log/sshd.log
 	echo "$ready"
 	# The end of this process is the end of the host. bash reaps while it waits.

@@ -7,11 +7,42 @@
 set -euo pipefail
 export LC_ALL=C
 
-virsh() { command virsh -q -c qemu:///system "$@"; }
+readonly account=caplv
+uid=$(id -u "$account")
+home=$(getent passwd "$account" | cut -d: -f6)
+
+# The daemon that the functions below ask.
+daemon=system
+virsh() {
+	if [ "$daemon" = system ]; then
+		command virsh -q -c qemu:///system "$@"
+	else
+		setpriv --reuid "$account" --regid "$account" --init-groups --reset-env \
+			env LC_ALL=C XDG_RUNTIME_DIR="/run/user/$uid" virsh -q -c qemu:///session "$@" </dev/null
+	fi
+}
 
 tree() {
 	[ -d "$1" ] || return 0
 	find "$1" -mindepth 1 -printf "%y %m %s %p %l\n" | sed 's/^d \([0-7]*\) [0-9]*/d \1/' | sort
+}
+
+# home_tree leaves out what the account's daemons keep for themselves: what they know about QEMU, and directories that they
+# make at their first start or at that of a machine, but for those of one machine. virsh keeps an empty history.
+home_tree() {
+	tree "$home" | awk -v libvirt="^$home/\\.(config|cache)/libvirt" '
+		{ path = ($1 == "d") ? $3 : $4 }
+		path ~ libvirt && $1 == "d" && path !~ "/domain-" { next }
+		path ~ libvirt "/qemu/cache/capabilities/" { next }
+		path ~ libvirt "/virsh/history$" && $3 == 0 { next }
+		{ print }'
+}
+
+# runtime_files lists what machines have there; the rest is of the daemons, which come and go.
+runtime_files() {
+	[ -d "/run/user/$uid" ] || return 0
+	find "/run/user/$uid" -mindepth 1 \( -path '*/libvirt/qemu/run/*' -o -path '*/libvirt/qemu/lib/*' -o -path '*/libvirt/storage/run/*' \
+		-o -path "/run/user/$uid/caplv*" \) ! -type d ! -name driver.pid ! -name autostarted | sort
 }
 
 section() {
@@ -43,8 +74,7 @@ pools() {
 networks() { virsh net-list --all | awk 'NF { print $1, $2, "autostart=" $3 }' | sort; }
 
 processes() {
-	local uid pid process
-	uid=$(id -u caplv)
+	local pid process owner
 	for process in /proc/[0-9]*; do
 		pid=${process#/proc/}
 		# What ended meanwhile is of no interest. The account's sshd processes are the tests' own connections.
@@ -52,7 +82,14 @@ processes() {
 		case $name in
 		sshd) continue ;;
 		qemu* | swtpm* | dnsmasq*) echo "$name" ;;
-		*) [ "$(stat -c %u "/proc/$pid" 2>/dev/null)" != "$uid" ] || echo "$name" ;;
+		*)
+			owner=$(stat -c %u "/proc/$pid" 2>/dev/null) || continue
+			# The account's own daemons start when they are asked for, and end by themselves.
+			case $owner:$name in
+			"$uid:libvirtd" | "$uid:virtlogd") ;;
+			"$uid:"*) echo "$name" ;;
+			esac
+			;;
 		esac
 	done | sort
 }
@@ -62,10 +99,18 @@ links() { for link in /sys/class/net/*; do echo "${link##*/}"; done | sort; }
 section domains domains
 section pools pools
 section networks networks
+# Asking starts the account's daemon, which makes its directories: only where it has been started before.
+if [ -d "$home/.config/libvirt" ] && [ -d "/run/user/$uid" ]; then
+	daemon=session
+	section 'domains of the session' domains
+	section 'pools of the session' pools
+fi
 section links links
 section processes processes
 section 'mounts below /run/caplv' awk '$5 ~ "^/run/caplv" { print $5, $NF }' /proc/self/mountinfo
 for dir in /run/caplv /var/lib/libvirt/images /var/lib/libvirt/qemu /var/lib/libvirt/swtpm /etc/libvirt/qemu /etc/libvirt/storage \
-	/var/log/libvirt/qemu /home/caplv /tmp /var/tmp /dev/shm; do
+	/var/log/libvirt/qemu /tmp /var/tmp /dev/shm; do
 	section "files below $dir" tree "$dir"
 done
+section "files below $home" home_tree
+section "files of machines below /run/user/$uid" runtime_files

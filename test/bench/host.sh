@@ -3,22 +3,27 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Test hosts on this machine. Each has pid, mount, network, UTS and IPC namespaces of its own, a writable layer over the
-# machine's file system, an address on a bridge, and sshd, virtlogd and libvirtd.
+# machine's file system, an address on a bridge, and sshd, virtlogd and libvirtd. One that is made from an image has systemd as
+# its first process and sshd, and nothing of libvirt: what to set up from there is up to the caller.
 #
 #   host.sh up NAME [--kvm]         brings a host up and waits until it can be used
+#   host.sh up NAME --image IMAGE   brings a bare host up, from one of the images that rootfs.sh builds
+#   host.sh reboot NAME             ends everything on it, and starts it again with the disk and the address it had
 #   host.sh down NAME               takes it down, whatever state it is in
 #   host.sh down-all                takes every host down and removes the bench
 #   host.sh list                    prints NAME ADDRESS up|down for each host
 #   host.sh exec NAME COMMAND…      runs a command on the host, as root
+#   host.sh session NAME            prepares storage for session mode, in the account's home
 #   host.sh listing NAME            prints everything that a machine could leave behind
 #   host.sh {start,stop}-{sshd,libvirtd} NAME
 #   host.sh rekey NAME              gives the host another SSH key, and restarts sshd
 #
 # CAPLV_BENCH_DIR (/var/tmp/caplv-bench) holds the bench:
 #
-#   id_ed25519, id_ed25519.pub      the key pair that every host accepts for account caplv
+#   id_ed25519, id_ed25519.pub      the key pair that every host accepts for account caplv, a bare one for root
 #   hosts/NAME/address              IPv4 address; sshd listens on port 22
 #   hosts/NAME/fingerprint          SHA256:… of the host's SSH key
+#   hosts/NAME/known_hosts          the host's SSH key as ssh wants it
 #   hosts/NAME/pid                  the host's first process, as the machine counts
 #   hosts/NAME/log                  what setting the host up printed
 #
@@ -53,18 +58,28 @@ use() {
 }
 
 # init_pids prints the host's processes in the machine's own namespaces: its first process and the one that waits for it.
-# They are found by their argument, not by the file with the number: a number may have been used again.
+# They are found by their argument, not by the file with the number: a number may have been used again. The first process of
+# a bare host is a child of the one with the argument.
 init_pids() {
-	local process
+	local process pid
 	for process in /proc/[0-9]*; do
-		if tr '\0' '\n' <"$process/cmdline" 2>/dev/null | grep -qx "$marker"; then echo "${process#/proc/}"; fi
+		if is_marked "${process#/proc/}"; then
+			pid=${process#/proc/}
+			[ ! -e "$dir/image" ] || tr ' ' '\n' <"$process/task/$pid/children"
+			echo "$pid"
+		fi
 	done 2>/dev/null
 }
+
+# No pipe: a reader that has seen enough would end the writer, and thereby fail.
+is_marked() { grep -qzxF -e "$marker" -e "--setenv=CAPLV_BENCH=$marker" "/proc/$1/cmdline" 2>/dev/null; }
 
 # alive checks that the file's number is still the host's first process.
 alive() {
 	local pid
-	pid=$(cat "$dir/pid" 2>/dev/null) && [ -n "$pid" ] && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qx "$marker"
+	pid=$(cat "$dir/pid" 2>/dev/null) && [ -n "$pid" ] || return 1
+	if [ -e "$dir/image" ]; then pid=$(awk '$1 == "PPid:" { print $2 }' "/proc/$pid/status" 2>/dev/null); fi
+	is_marked "${pid:-0}"
 }
 
 enter() {
@@ -104,9 +119,11 @@ make_bench() {
 	mv "$bench/id_ed25519.new" "$bench/id_ed25519"
 }
 
-# make_link creates the host's interface and thereby takes an address: the interfaces' aliases are the register.
+# make_link [NUMBER] creates the host's interface and thereby takes an address, the one with this last number or the next
+# that is free: the interfaces' aliases are the register.
 make_link() {
-	local prefix=${subnet%.0/24} number taken
+	local prefix=${subnet%.0/24} number taken candidates=("$@")
+	[ $# -gt 0 ] || candidates=({2..254})
 	if ! ip link show "$bridge" >/dev/null 2>&1; then
 		# With a fixed MAC address, the bridge keeps it when hosts come and go.
 		ip link add "$bridge" address "02:ca:$(printf '%02x:%02x:%02x' ${prefix//./ }):01" type bridge
@@ -114,22 +131,27 @@ make_link() {
 		ip link set "$bridge" up
 	fi
 	taken=$(cat /sys/class/net/*/ifalias 2>/dev/null || :)
-	for number in {2..254}; do
+	for number in "${candidates[@]}" none; do
 		grep -qx "caplv-bench .* $prefix.$number" <<<"$taken" || break
 	done
-	[ "$number" -lt 254 ] || die "every address of $subnet is taken"
+	[ "$number" != none ] || die "every address of $subnet is taken"
 	ip link add "$link" type veth peer name "${link}p"
 	ip link set "$link" alias "caplv-bench $name $prefix.$number"
 	ip link set "$link" master "$bridge" up
 	echo "$prefix.$number" >"$dir/address"
+	# The host that had the address before, or this one before its reboot, had another MAC address.
+	ip neigh flush dev "$bridge" to "$prefix.$number"
 }
 
-# connect moves the other end into the host, below its own bridge.
+# connect WHERE moves the other end into the host, below its own bridge. WHERE is a process, or the name of a network namespace.
 connect() {
-	local pid
-	pid=$(cat "$dir/pid")
-	ip link set "${link}p" netns "$pid"
-	nsenter --target "$pid" --net ip -batch - <<-IP
+	local into
+	case $1 in
+	*[!0-9]*) into=(ip netns exec "$1") ;;
+	*) into=(nsenter --target "$1" --net) ;;
+	esac
+	ip link set "${link}p" netns "$1"
+	"${into[@]}" ip -batch - <<-IP
 		link set lo up
 		link set ${link}p name eth0
 		link add br0 type bridge
@@ -153,16 +175,31 @@ wait_for() {
 listens() { (exec 3<>"/dev/tcp/$(cat "$dir/address")/22") 2>/dev/null; }
 
 is_ready() {
-	alive || die "setting $name up failed: $(tail -5 "$dir/log")"
+	# A process that is just becoming another program has no arguments for a moment.
+	alive || { sleep 1 && alive; } || die "setting $name up failed: $(tail -5 "$dir/log")"
 	grep -qx 'caplv-bench: ready' "$dir/log"
 }
 
 write_fingerprint() {
 	enter ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub | cut -d' ' -f2 >"$dir/fingerprint"
+	enter sed "s/^/$(cat "$dir/address") /" /etc/ssh/ssh_host_ed25519_key.pub >"$dir/known_hosts"
 }
 
+# up [--kvm] [--image IMAGE]
 up() {
-	local kvm=${1-}
+	local kvm='' image=''
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--kvm) kvm=$1 ;;
+		--image)
+			[ $# -ge 2 ] || usage
+			image=$("$here/rootfs.sh" "$2")
+			shift
+			;;
+		*) usage ;;
+		esac
+		shift
+	done
 	mkdir -p "$bench"
 	check_machine
 	[ "$kvm" != --kvm ] || [ -c /dev/kvm ] || die "this machine has no /dev/kvm"
@@ -175,16 +212,91 @@ up() {
 	make_bench
 	mkdir -p "$dir"/{upper,work,root}
 	[ "$kvm" != --kvm ] || : >"$dir/kvm"
+	[ -z "$image" ] || echo "$image" >"$dir/image"
 	make_link
 	unlock
+	if [ -n "$image" ]; then
+		personalise
+		boot
+	else
+		start install
+		keep_capabilities
+	fi
+	write_fingerprint
+}
+
+# personalise writes what makes a host from an image another one than its siblings, and lets the bench's key in.
+personalise() {
+	local etc=$dir/upper/etc
+	install -d -m 0755 "$etc" "$etc/ssh"
+	install -d -m 0700 "$dir/upper/root" "$dir/upper/root/.ssh"
+	echo "$name" >"$etc/hostname"
+	# sudo and libvirtd look their own name up.
+	printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$name" >"$etc/hosts"
+	echo "${marker:0:32}" >"$etc/machine-id"
+	ssh-keygen -q -t ed25519 -N '' -C '' -f "$etc/ssh/ssh_host_ed25519_key"
+	install -m 0600 "$bench/id_ed25519.pub" "$dir/upper/root/.ssh/authorized_keys"
+}
+
+# boot starts systemd in namespaces of its own. The file system is mounted in a mount namespace, and goes with it.
+boot() {
+	# A node of its own: what a host does to the mode is not to reach the machine, or other hosts. systemd makes it for all.
+	[ -c "$dir/tun" ] || mknod -m 666 "$dir/tun" c 10 200
+	local devices=(--bind="$dir/tun:/dev/net/tun")
+	[ ! -e "$dir/kvm" ] || devices+=(--bind=/dev/kvm)
+	rm -f "$dir/pid"
+	ip netns add "$link"
+	connect "$link"
+	# Without machined, which this machine need not have; networks of libvirt need a writable /proc/sys/net.
+	SYSTEMD_NSPAWN_API_VFS_WRITABLE=network setsid unshare --mount --propagation slave bash -euc '
+		mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" caplv-bench "$2/root"
+		shift 2
+		exec systemd-nspawn "$@"' bash "$(cat "$dir/image")" "$dir" \
+		--quiet --register=no --keep-unit --machine="$link" --hostname="$name" --directory="$dir/root" --boot \
+		--network-namespace-path="/run/netns/$link" --resolv-conf=off --timezone=off --capability=all "${devices[@]}" --console=pipe \
+		--setenv="CAPLV_BENCH=$marker" </dev/null >"$dir/log" 2>&1 9<&- &
+	wait_for 30 "$name has a first process" find_first $!
+	wait_for 60 "sshd of $name listens" listens
+	wait_for 60 "$name has booted" booted
+}
+
+# find_first PID writes down the host's first process, once it is systemd.
+find_first() {
+	local child
+	kill -0 "$1" 2>/dev/null || die "starting $name failed: $(tail -5 "$dir/log")"
+	child=$(cat "/proc/$1/task/$1/children" 2>/dev/null) && child=${child%% *} && [ -n "$child" ] || return 1
+	[ "$(cat "/proc/$child/comm" 2>/dev/null)" = systemd ] || return 1
+	echo "$child" >"$dir/pid"
+}
+
+# booted waits for the end of the boot, whether or not each unit could be started.
+booted() {
+	local state
+	state=$(enter systemctl is-system-running 2>/dev/null) || :
+	case $state in running | degraded) ;; *) return 1 ;; esac
+}
+
+# start HOW starts the host's first process and waits until the host can be used. HOW is install for the first time, else boot.
+start() {
+	rm -f "$dir/pid"
 	setsid unshare --mount --propagation private --pid --net --uts --ipc --fork --kill-child \
-		"$here/host-init.sh" outside "$dir" "$name" "$marker" </dev/null >"$dir/log" 2>&1 &
+		"$here/host-init.sh" outside "$dir" "$name" "$marker" "$1" </dev/null >"$dir/log" 2>&1 &
 	wait_for 30 "$name has a first process" test -e "$dir/pid"
-	connect
+	connect "$(cat "$dir/pid")"
 	wait_for 120 "$name is ready" is_ready
 	wait_for 30 "sshd of $name listens" listens
-	write_fingerprint
-	keep_capabilities
+}
+
+# reboot keeps the host's disk, and nothing else. As after a power failure, nobody had the time to clean up.
+reboot() {
+	local address
+	alive || die "host $name is not up"
+	address=$(cat "$dir/address")
+	lock
+	stop_host
+	make_link "${address##*.}"
+	unlock
+	if [ -e "$dir/image" ]; then boot; else start boot; fi
 }
 
 # give_up STATUS takes down what a failed up has left.
@@ -212,15 +324,21 @@ ended() {
 	[ -z "$state" ] || [ "${state:0:1}" = Z ]
 }
 
-# remove_host needs the lock. The death of the first process ends everything in the host, and its mounts.
-remove_host() {
+# stop_host needs the lock. The death of the first process ends everything in the host, and its mounts.
+stop_host() {
 	local pids pid
 	pids=$(init_pids)
 	for pid in $pids; do kill -9 "$pid" 2>/dev/null || :; done
 	for pid in $pids; do wait_for 60 "process $pid of $name is gone" ended "$pid"; done
 	# It also goes by itself, with the network namespace of its other end.
 	ip link del "$link" 2>/dev/null || :
+	ip netns del "$link" 2>/dev/null || :
 	wait_for 30 "interface $link is gone" test ! -e "/sys/class/net/$link"
+}
+
+# remove_host needs the lock.
+remove_host() {
+	stop_host
 	rm -rf --one-file-system "$dir"
 }
 
@@ -297,13 +415,15 @@ rekey() {
 case ${1-} in
 list) list ;;
 down-all) down_all ;;
-up | down | exec | listing | rekey | start-sshd | stop-sshd | start-libvirtd | stop-libvirtd)
+up | down | reboot | exec | session | listing | rekey | start-sshd | stop-sshd | start-libvirtd | stop-libvirtd)
 	[ $# -ge 2 ] || usage
 	use "$2"
 	case $1 in
-	up) up "${3-}" ;;
+	up) up "${@:3}" ;;
 	down) down ;;
+	reboot) reboot ;;
 	exec) enter "${@:3}" ;;
+	session) enter bash -s <"$here/host-session.sh" ;;
 	listing) enter bash -s <"$here/host-listing.sh" ;;
 	rekey) rekey ;;
 	start-sshd) start_sshd ;;

@@ -9,18 +9,22 @@
 #   packages.sh --list       prints all names
 set -euo pipefail
 
-# Libvirt and QEMU with firmware; what a host's account needs; what host.sh and the guest's image are made with.
+# Libvirt and QEMU with firmware; what a host's account needs; what host.sh and the guest's image are made with; what bare hosts
+# are made with and run in; what cloud-init needs to read an image (only on Debian: these come from there).
 debian=(
 	libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils ovmf
 	openssh-server openssh-client sudo
 	iproute2 iptables util-linux
-	busybox-static cpio xz-utils mtools dosfstools fdisk syslinux syslinux-common
+	libxml2-utils busybox-static cpio xz-utils mtools dosfstools e2fsprogs fdisk syslinux syslinux-common gcc libc6-dev
+	systemd-container mmdebstrap apt-utils
+	shellcheck
+	python3 python3-venv python3-configobj python3-jinja2 python3-jsonpatch python3-jsonschema python3-requests python3-yaml libarchive-tools
 )
 redhat=(
 	libvirt-daemon-kvm libvirt-daemon libvirt-client qemu-kvm qemu-img edk2-ovmf
 	openssh-server openssh-clients sudo
 	iproute iptables-nft util-linux
-	busybox cpio mtools dosfstools syslinux
+	libxml2 busybox cpio mtools dosfstools syslinux
 )
 
 is_installed() {

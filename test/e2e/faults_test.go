@@ -117,10 +117,9 @@ func TestAHostThatCannotBeUsedSaysWhyAndRecovers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.expectHost("True/HostReady")
-			w.g.Expect(suite.cp.Client().Delete(t.Context(), w.lhost)).To(Succeed())
 			lh := w.libvirtHost(w.host.URI(), w.host.Fingerprint)
 			mend := row.spoil(w, lh)
-			w.create(lh)
+			w.replaceHost(lh)
 			lm := w.libvirtMachine("worker01")
 			w.createMachine(lm)
 
@@ -141,8 +140,7 @@ func TestAHostThatCannotBeUsedSaysWhyAndRecovers(t *testing.T) {
 func TestAChangedHostKeyIsRefusedUntilItIsPinnedAnew(t *testing.T) {
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
-	w.g.Expect(suite.cp.Client().Delete(t.Context(), w.lhost)).To(Succeed())
-	w.create(w.libvirtHost(w.host.URI(), ""))
+	w.replaceHost(w.libvirtHost(w.host.URI(), ""))
 	lh := w.expectHost("True/HostReady")
 	w.g.Expect(lh.Status.HostKeyFingerprint).To(HavePrefix("SHA256:"))
 	w.g.Expect(condition(lh, infrav1.HostKeyPinnedCondition)).To(Equal("True/" + infrav1.HostKeyRecordedReason))

@@ -41,6 +41,7 @@ func TestAGuestReceivesExactlyItsConfigAndLeavesNoTrace(t *testing.T) {
 			w.expectHost("True/HostReady")
 
 			lm := w.libvirtMachine("worker01")
+			lm.Spec.IgnitionDelivery = infrav1.IgnitionDeliveryPlain
 			row.prepare(&lm.Spec)
 			w.createMachine(lm)
 			lm = w.expectMachine("worker01", infrav1.MachineReadyCondition, "True/Running")

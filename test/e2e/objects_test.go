@@ -132,8 +132,14 @@ func (w *world) libvirtMachine(name string) *infrav1.LibvirtMachine {
 // createMachine creates a Machine with its bootstrap data and the given LibvirtMachine, as Cluster API's users do.
 func (w *world) createMachine(lm *infrav1.LibvirtMachine) {
 	w.t.Helper()
+	w.createMachineWith(lm, ignition)
+}
+
+// createMachineWith is createMachine with other bootstrap data, of the format that the LibvirtMachine says.
+func (w *world) createMachineWith(lm *infrav1.LibvirtMachine, bootstrapData string) {
+	w.t.Helper()
 	w.create(&corev1.Secret{ObjectMeta: w.meta(lm.Name + "-bootstrap"), Type: clusterv1.ClusterSecretType,
-		Data: map[string][]byte{"value": []byte(ignition), "format": []byte("ignition")}})
+		Data: map[string][]byte{"value": []byte(bootstrapData), "format": []byte(lm.Spec.BootstrapFormat)}})
 	w.create(lm)
 	meta := w.meta(lm.Name)
 	meta.Labels = map[string]string{clusterv1.ClusterNameLabel: "prod"}

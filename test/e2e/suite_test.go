@@ -90,7 +90,9 @@ func setUp(ctx context.Context, dir string) (func(), error) {
 			fmt.Fprintln(os.Stderr, "e2e: stopping the control plane:", err)
 		}
 	})
-	if suite.operator, err = operator.New(ctx, suite.cp, operator.Options{Repository: suite.repository, Dir: dir}); err != nil {
+	if suite.operator, err = operator.New(ctx, suite.cp, operator.Options{
+		Repository: suite.repository, Dir: dir, FailPoints: true,
+	}); err != nil {
 		return teardown, err
 	}
 	return teardown, suite.operator.Start(ctx)

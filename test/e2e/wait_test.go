@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/test/bench/host"
 )
 
 const (
@@ -54,8 +55,24 @@ func (w *world) expectMachine(name, conditionType, want string) *infrav1.Libvirt
 		lm = &infrav1.LibvirtMachine{}
 		g.Expect(suite.cp.Client().Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, lm)).To(Succeed())
 		g.Expect(condition(lm, conditionType)).To(Equal(want), "conditions: %v", summary(lm))
+		if want == "True/"+infrav1.RunningReason {
+			// Cluster API's patch helper writes conditions before everything else.
+			g.Expect(lm.Spec.ProviderID).NotTo(BeEmpty())
+			g.Expect(lm.Status.DomainState).To(Equal("running"))
+		}
 	}, provisionTime, poll).Should(Succeed())
 	return lm
+}
+
+// replaceHost deletes the LibvirtHost and creates another one of its name.
+func (w *world) replaceHost(lh *infrav1.LibvirtHost) {
+	w.t.Helper()
+	w.g.Expect(suite.cp.Client().Delete(w.t.Context(), w.lhost)).To(Succeed())
+	w.g.Eventually(func() bool {
+		return apierrors.IsNotFound(suite.cp.Client().Get(w.t.Context(), client.ObjectKeyFromObject(w.lhost), &infrav1.LibvirtHost{}))
+	}, provisionTime, poll).Should(BeTrue(), "the LibvirtHost does not go")
+	w.create(lh)
+	w.lhost = lh
 }
 
 func (w *world) expectHost(want string) *infrav1.LibvirtHost {
@@ -121,25 +138,37 @@ func difference(before, after string) string {
 	return out.String()
 }
 
-// report waits for the guest's report on its serial console and returns its lines by their first word.
-func (w *world) report(node string) map[string]string {
+// fullReport waits for the guest's report on its serial console.
+func (w *world) fullReport(node string) host.Report {
+	w.t.Helper()
+	return w.reportFrom("/var/log/libvirt/qemu/" + node + "-serial.log")
+}
+
+// reportFrom waits for the report in a file on the host.
+func (w *world) reportFrom(path string) host.Report {
 	w.t.Helper()
 	var text string
 	w.g.Eventually(func(g Gomega) {
 		var err error
-		text, err = w.host.Exec(w.t.Context(), "cat", "/var/log/libvirt/qemu/"+node+"-serial.log")
+		text, err = w.host.Exec(w.t.Context(), "cat", path)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(text).To(ContainSubstring("CAPLV-GUEST DONE"))
+		g.Expect(text).To(ContainSubstring(host.Complete))
 	}, bootTime, time.Second).Should(Succeed())
+	return host.ReadReport(text)
+}
+
+// report waits for the guest's report and returns the last line of each first word.
+func (w *world) report(node string) map[string]string {
+	w.t.Helper()
+	return lastLines(w.fullReport(node))
+}
+
+func lastLines(report host.Report) map[string]string {
 	lines := map[string]string{}
-	for line := range strings.SplitSeq(text, "\n") {
-		_, rest, ok := strings.Cut(strings.TrimSpace(line), "CAPLV-GUEST ")
-		if !ok {
-			continue
-		}
-		word, _, _ := strings.Cut(rest, " ")
+	for _, line := range report {
+		word, _, _ := strings.Cut(line, " ")
 		word, _, _ = strings.Cut(word, "=")
-		lines[word] = rest
+		lines[word] = line
 	}
 	return lines
 }
@@ -156,6 +185,14 @@ func (w *world) explain() {
 
 // deleteEverything leaves no object of the test behind that would keep the operator busy.
 func (w *world) deleteEverything() {
+	w.deleteMachines()
+	ctx := cleanupContext(w.t)
+	c := suite.cp.Client()
+	_ = c.DeleteAllOf(ctx, &infrav1.LibvirtHost{}, client.InNamespace(w.namespace))
+}
+
+// deleteMachines deletes the machines, and gives them up when that takes long.
+func (w *world) deleteMachines() {
 	ctx := cleanupContext(w.t)
 	c := suite.cp.Client()
 	_ = c.DeleteAllOf(ctx, &clusterv1.Machine{}, client.InNamespace(w.namespace))
@@ -174,7 +211,6 @@ func (w *world) deleteEverything() {
 		lm.Finalizers = nil
 		_ = c.Patch(ctx, lm, client.MergeFrom(base))
 	}
-	_ = c.DeleteAllOf(ctx, &infrav1.LibvirtHost{}, client.InNamespace(w.namespace))
 }
 
 // events lists REASONs of the Events about an object.

@@ -37,7 +37,7 @@ func FuzzHeader(f *testing.F) {
 		}
 		g.Expect(in.sh(`find /run -mindepth 1 ! -path /run/caplv ! -path '/run/caplv/*'
 			find /run/caplv -mindepth 1 -maxdepth 1 ! -name '[a-z0-9]*' 2>/dev/null || :
-			awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo | while read -r m; do
+			` + mountsBelowRun + ` | cut -d' ' -f5 | while read -r m; do
 				[ "${m%/*}" = /run/caplv ] || echo "$m"
 				umount -n "$m"
 			done

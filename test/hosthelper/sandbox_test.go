@@ -112,10 +112,14 @@ func (s *sandbox) send(request string, args ...string) result {
 	return s.run(cmd)
 }
 
+// mountsBelowRun is a command that prints the lines of mountinfo for what is mounted in the sandbox's /run. What the machine has
+// in its own one, such as network namespaces, is below, and comes first.
+const mountsBelowRun = `awk '$5 == "/run" { n = 0 } $5 ~ "^/run/" { line[n++] = $0 } END { for (i = 0; i < n; i++) print line[i] }' /proc/self/mountinfo`
+
 // tree lists /run with types, modes, link targets and mounts.
 func (s *sandbox) tree() string {
 	s.t.Helper()
-	return s.sh(`find /run -mindepth 1 -printf '%y %m %P %l\n' | sort; grep -o ' /run/.*' /proc/self/mountinfo || :`)
+	return s.sh(`find /run -mindepth 1 -printf '%y %m %P %l\n' | sort; ` + mountsBelowRun + ` | grep -o ' /run/.*' || :`)
 }
 
 // request is a request without payload.

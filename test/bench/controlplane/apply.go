@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -67,6 +68,27 @@ func (cp *ControlPlane) KustomizeBuild(ctx context.Context, dir string) ([]byte,
 		return nil, fmt.Errorf("kustomize build %s: %w: %s", dir, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return out, nil
+}
+
+// Except returns a multi-document YAML without the objects of the given kinds.
+func Except(manifests []byte, kinds ...string) ([]byte, error) {
+	objects, err := decodeYAML(manifests)
+	if err != nil {
+		return nil, err
+	}
+	var kept bytes.Buffer
+	for _, u := range objects {
+		if slices.Contains(kinds, u.GetKind()) {
+			continue
+		}
+		document, err := u.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		kept.Write(document)
+		kept.WriteString("\n---\n")
+	}
+	return kept.Bytes(), nil
 }
 
 // decodeYAML splits a multi-document YAML into objects; empty documents are left out.

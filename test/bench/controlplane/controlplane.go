@@ -85,7 +85,10 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	if err := cp.startAPIServer(ctx, scheme); err != nil {
 		return err
 	}
-	if cp.client, err = client.New(cp.config, client.Options{Scheme: scheme}); err != nil {
+	// Who wants to see the API server's warnings makes a client of RESTConfig.
+	quiet := rest.CopyConfig(cp.config)
+	quiet.WarningHandler = rest.NoWarnings{}
+	if cp.client, err = client.New(quiet, client.Options{Scheme: scheme}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	if err := cp.installProviderCRDs(ctx); err != nil {

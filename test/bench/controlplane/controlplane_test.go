@@ -230,6 +230,21 @@ func TestStartSaysWhyTheAPIServerDidNotStart(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("unknown flag: --no-such-flag")))
 }
 
+func TestExceptLeavesOutKinds(t *testing.T) {
+	g := NewWithT(t)
+	kept, err := Except([]byte("kind: Issuer\n---\nkind: Service\nmetadata: {name: a}\n---\nkind: Certificate\n---\nkind: Service\nmetadata: {name: b}\n"), "Issuer", "Certificate")
+	g.Expect(err).NotTo(HaveOccurred())
+	objects, err := decodeYAML(kept)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(objects).To(HaveLen(2))
+	for i, name := range []string{"a", "b"} {
+		g.Expect(objects[i].GetKind()).To(Equal("Service"))
+		g.Expect(objects[i].GetName()).To(Equal(name))
+	}
+	_, err = Except([]byte("{kind: Nonsense"))
+	g.Expect(err).To(HaveOccurred())
+}
+
 func TestStartNeedsADirectory(t *testing.T) {
 	_, err := Start(context.Background(), Options{})
 	NewWithT(t).Expect(err).To(MatchError("Options.Dir is required"))

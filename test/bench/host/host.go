@@ -61,15 +61,17 @@ func (b *Bench) run(ctx context.Context, stdin io.Reader, args ...string) (strin
 }
 
 // Up brings a host up and waits until it can be used.
-func (b *Bench) Up(ctx context.Context, name string) (*Host, error) {
-	if _, err := b.run(ctx, nil, "up", name); err != nil {
+func (b *Bench) Up(ctx context.Context, name string) (*Host, error) { return b.up(ctx, name) }
+
+func (b *Bench) up(ctx context.Context, name string, flags ...string) (*Host, error) {
+	if _, err := b.run(ctx, nil, append([]string{"up", name}, flags...)...); err != nil {
 		return nil, err
 	}
 	h := &Host{Name: name, bench: b}
 	if err := h.read(); err != nil {
 		return nil, err
 	}
-	key, err := os.ReadFile(filepath.Join(b.dir, "id_ed25519"))
+	key, err := os.ReadFile(b.PrivateKeyFile())
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +118,26 @@ func (h *Host) SSHAddress() string { return h.Address + ":22" }
 // URI is what a LibvirtHost says to use the host.
 func (h *Host) URI() string { return "qemu+ssh://" + Account + "@" + h.Address + "/system" }
 
+// SessionURI is what a LibvirtHost says to use the host in session mode.
+func (h *Host) SessionURI() string { return "qemu+ssh://" + Account + "@" + h.Address + "/session" }
+
+// SessionImages is the directory of the pool that PrepareSession makes.
+const SessionImages = "/home/" + Account + "/.local/share/libvirt/images"
+
+// PrepareSession gives the account's session daemon a storage pool "default" with its directory in the account's home.
+func (h *Host) PrepareSession(ctx context.Context) error { return h.do(ctx, "session") }
+
+// AsAccount runs a command as the account, with the environment of its session, and returns its standard output.
+func (h *Host) AsAccount(ctx context.Context, command ...string) (string, error) {
+	return h.Exec(ctx, append([]string{"setpriv", "--reuid", Account, "--regid", Account, "--init-groups", "--reset-env",
+		"sh", "-c", `XDG_RUNTIME_DIR=/run/user/$(id -u) exec "$@"`, "sh"}, command...)...)
+}
+
 // Down takes the host down, whatever state it is in.
 func (h *Host) Down(ctx context.Context) error { return h.do(ctx, "down") }
+
+// Reboot ends everything on the host, as a loss of power does, and starts it again. Its disk and its address stay.
+func (h *Host) Reboot(ctx context.Context) error { return h.do(ctx, "reboot") }
 
 // StopSSH ends the host's sshd and its connections; StartSSH starts it again.
 func (h *Host) StopSSH(ctx context.Context) error { return h.do(ctx, "stop-sshd") }
@@ -175,15 +195,4 @@ func (h *Host) Copy(ctx context.Context, from, to string) error {
 func (h *Host) do(ctx context.Context, what string) error {
 	_, err := h.bench.run(ctx, nil, what, h.Name)
 	return err
-}
-
-// GuestImage builds the guest's image, unless it is cached, and returns its path.
-func GuestImage(ctx context.Context, repository string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(repository, "hack", "guest-image.sh"))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("building the guest's image: %w", err)
-	}
-	return filepath.Join(strings.TrimSpace(string(out)), "guest.qcow2"), nil
 }

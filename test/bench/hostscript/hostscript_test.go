@@ -217,12 +217,41 @@ func TestTheListingShowsWhatAMachineLeavesBehind(t *testing.T) {
 		},
 		{"an interface", "ip link add x type bridge", "ip link del x"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			g := NewWithT(t)
-			g.Expect(h.Run(t.Context(), "sh", "-c", row.leave)).To(Succeed())
-			g.Expect(h.Listing(t.Context())).NotTo(Equal(before))
-			g.Expect(h.Run(t.Context(), "sh", "-c", row.clean)).To(Succeed())
-			g.Expect(h.Listing(t.Context())).To(Equal(before))
-		})
+		t.Run(row.name, func(t *testing.T) { expectListed(t, h, before, row.leave, row.clean) })
+	}
+}
+
+// expectListed checks that the listing shows what a script leaves, and nothing when another has cleaned up.
+func expectListed(t *testing.T, h *host.Host, before, leave, clean string) {
+	g := NewWithT(t)
+	g.Expect(h.Run(t.Context(), "sh", "-c", leave)).To(Succeed())
+	g.Expect(h.Listing(t.Context())).NotTo(Equal(before))
+	g.Expect(h.Run(t.Context(), "sh", "-c", clean)).To(Succeed())
+	g.Expect(h.Listing(t.Context())).To(Equal(before))
+}
+
+func TestTheListingShowsWhatASessionLeavesBehind(t *testing.T) {
+	const (
+		account = "setpriv --reuid caplv --regid caplv --init-groups --reset-env "
+		virsh   = account + "env XDG_RUNTIME_DIR=/run/user/$(id -u caplv) virsh -q -c qemu:///session "
+		images  = "/home/caplv/.local/share/libvirt/images"
+	)
+	b := newBench(t)
+	h := b.up("h1")
+	b.Expect(h.PrepareSession(t.Context())).To(Succeed())
+	b.Expect(h.PrepareSession(t.Context())).To(Succeed(), "a second run changes nothing")
+	b.Expect(h.WriteFile(t.Context(), "/opt/vm.xml", []byte(domain("vm", "bios", "")))).To(Succeed())
+	before, err := h.Listing(t.Context())
+	b.Expect(err).NotTo(HaveOccurred())
+	for _, row := range []struct{ name, leave, clean string }{
+		{"a domain", virsh + "define /opt/vm.xml", virsh + "undefine vm"},
+		{"a pool", virsh + "pool-create-as p dir --target " + images + "/..", virsh + "pool-destroy p"},
+		{"a volume", virsh + "vol-create-as default v 1M", virsh + "vol-delete --pool default v"},
+		{"NVRAM", "touch /home/caplv/.config/libvirt/qemu/nvram/vm_VARS.fd", "rm /home/caplv/.config/libvirt/qemu/nvram/vm_VARS.fd"},
+		{"a log", account + "mkdir -p /home/caplv/.cache/libvirt/qemu/log; touch /home/caplv/.cache/libvirt/qemu/log/vm.log", "rm /home/caplv/.cache/libvirt/qemu/log/vm.log"},
+		{"a state file", "touch /run/user/$(id -u caplv)/libvirt/qemu/run/vm.xml", "rm /run/user/$(id -u caplv)/libvirt/qemu/run/vm.xml"},
+		{"a directory of a machine", "mkdir /home/caplv/.config/libvirt/qemu/lib/domain-1-vm", "rmdir /home/caplv/.config/libvirt/qemu/lib/domain-1-vm"},
+	} {
+		t.Run(row.name, func(t *testing.T) { expectListed(t, h, before, row.leave, row.clean) })
 	}
 }

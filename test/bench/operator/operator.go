@@ -34,6 +34,8 @@ type Options struct {
 	Dir string
 	// Flags are added to those that the bench needs.
 	Flags []string
+	// FailPoints builds the manager with its fail points, which Start's environment arms.
+	FailPoints bool
 }
 
 // Operator is the manager, running or killed.
@@ -42,16 +44,23 @@ type Operator struct {
 	options    Options
 	binary     string
 	kubeconfig string
+	name       string
 	process    *controlplane.Process
 	metrics    string
+	webhooks   *controlplane.WebhookServer
 	starts     atomic.Int32
 }
 
-// New builds the manager and installs what operator/config/default says, but for the Deployment, which needs a
-// kubelet. The CRDs are expected to be there.
+// New builds the manager and installs what operator/config/default says. The Deployment stays without Pods, as there is
+// no kubelet; the webhooks are directed to this machine, with a certificate of the bench instead of cert-manager's. The
+// CRDs are expected to be there. From then on the API server asks the manager, so Start should follow soon.
 func New(ctx context.Context, cp *controlplane.ControlPlane, options Options) (*Operator, error) {
-	o := &Operator{cp: cp, options: options, binary: filepath.Join(options.Dir, "manager")}
-	build := exec.CommandContext(ctx, "go", "build", "-o", o.binary, "./cmd/manager")
+	o := &Operator{cp: cp, options: options, name: "manager", binary: filepath.Join(options.Dir, "manager")}
+	args := []string{"build", "-o", o.binary}
+	if options.FailPoints {
+		args = append(args, "-tags=failpoints")
+	}
+	build := exec.CommandContext(ctx, "go", append(args, "./cmd/manager")...)
 	build.Dir = options.Repository
 	build.Stderr = os.Stderr
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -62,7 +71,7 @@ func New(ctx context.Context, cp *controlplane.ControlPlane, options Options) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := cp.Apply(ctx, manifests); err != nil {
+	if err := o.install(ctx, manifests); err != nil {
 		return nil, fmt.Errorf("installing operator/config/default: %w", err)
 	}
 	if o.kubeconfig, err = cp.ServiceAccountKubeconfig(ctx, Namespace, account); err != nil {
@@ -71,8 +80,29 @@ func New(ctx context.Context, cp *controlplane.ControlPlane, options Options) (*
 	return o, nil
 }
 
-// Start starts the manager and waits until it is ready.
-func (o *Operator) Start(ctx context.Context) error {
+// install applies the manifests. The webhooks come last, when everything that they do not concern is there.
+func (o *Operator) install(ctx context.Context, manifests []byte) error {
+	others, err := controlplane.Except(manifests, "ValidatingWebhookConfiguration", "Issuer", "Certificate")
+	if err != nil {
+		return err
+	}
+	if err := o.cp.Apply(ctx, others); err != nil {
+		return err
+	}
+	o.webhooks, err = o.cp.InstallWebhooks(ctx, manifests)
+	return err
+}
+
+// Another returns a second operator of the same build, with the same account, that has not been started. It serves no
+// webhooks: the API server asks the first one.
+func (o *Operator) Another() *Operator {
+	return &Operator{
+		cp: o.cp, options: o.options, name: o.name + "-another", binary: o.binary, kubeconfig: o.kubeconfig, webhooks: &controlplane.WebhookServer{},
+	}
+}
+
+// Start starts the manager, with NAME=VALUE pairs added to its environment, and waits until it is ready.
+func (o *Operator) Start(ctx context.Context, env ...string) error {
 	health, err := freeAddress()
 	if err != nil {
 		return err
@@ -83,9 +113,10 @@ func (o *Operator) Start(ctx context.Context) error {
 	flags := append([]string{
 		"--kubeconfig=" + o.kubeconfig, "--health-addr=" + health, "--diagnostics-address=" + o.metrics,
 		"--leader-elect=false", "--log-level=info",
+		fmt.Sprintf("--webhook-port=%d", o.webhooks.Port), "--webhook-cert-dir=" + o.webhooks.CertDir,
 	}, o.options.Flags...)
-	name := fmt.Sprintf("manager-%d", o.starts.Add(1))
-	if o.process, err = o.cp.StartProcess(name, o.binary, nil, flags...); err != nil {
+	name := fmt.Sprintf("%s-%d", o.name, o.starts.Add(1))
+	if o.process, err = o.cp.StartProcess(name, o.binary, env, flags...); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(readyTime)
@@ -108,6 +139,9 @@ func (o *Operator) Start(ctx context.Context) error {
 	}
 	return fmt.Errorf("the manager was not ready within %s; see %s", readyTime, o.process.LogPath)
 }
+
+// Done is closed when the manager that was started last has ended.
+func (o *Operator) Done() <-chan struct{} { return o.process.Done() }
 
 // Kill ends the manager with SIGKILL.
 func (o *Operator) Kill() { o.process.Kill() }

@@ -1,0 +1,3 @@
+module github.com/ajeddeloh/go-json
+
+go 1.26.0
