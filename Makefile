@@ -123,11 +123,11 @@ molecule: ansible-deps ## Run molecule's scenarios, or those of SCENARIOS, on te
 	hack/as-root.sh hack/molecule.sh $(SCENARIOS)
 
 .PHONY: test-bench
-test-bench: bench-tools guest-image ## Run the tests of the test bench itself; needs root.
+test-bench: bench-tools guest-image ansible-deps ## Run the tests of the test bench itself; needs root.
 	hack/test.sh bench
 
 .PHONY: test-e2e
-test-e2e: bench-tools guest-image ## Run the end-to-end tests on a test host with real virtual machines; needs root.
+test-e2e: bench-tools guest-image ansible-deps ## Run the end-to-end tests on test hosts with real virtual machines; needs root.
 	hack/test.sh e2e
 
 .PHONY: fuzz
@@ -142,7 +142,7 @@ bench-go: ## Run the Go benchmarks of BENCHPKG, each for BENCHTIME.
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(BENCHPKG)
 
 .PHONY: bench-operator
-bench-operator: bench-tools guest-image ## Measure the operator against the same work by hand, BENCHROUNDS times; needs root.
+bench-operator: bench-tools guest-image ansible-deps ## Measure the operator against the same work by hand, BENCHROUNDS times; needs root.
 	hack/as-root.sh test/bench/packages.sh --install
 	KUBEBUILDER_ASSETS=$(CURDIR)/bin KUSTOMIZE=$(CURDIR)/bin/kustomize CAPI_CORE=$(CURDIR)/bin/capi-core \
 	  go run -exec "$(CURDIR)/hack/as-root.sh" ./test/perf -rounds $(BENCHROUNDS)
@@ -154,10 +154,16 @@ bench-tools: $(addprefix bin/,kustomize kubectl etcd kube-apiserver capi-core) #
 guest-image: ## Build the test guests' images, into the cache.
 	hack/guest-image.sh
 
+.PHONY: test-hosts
+test-hosts: ansible-deps ## Set up what test hosts are made of, into the cache, with playbooks/onboard_host.yml; needs root.
+	hack/as-root.sh test/bench/packages.sh --install
+	hack/as-root.sh test/bench/onboarded.sh system
+	hack/as-root.sh test/bench/onboarded.sh session
+
 ##@ Demo
 
 .PHONY: demo
-demo: bench-tools guest-image ## Bring up a control plane, a test host and the operator on this machine; needs root.
+demo: bench-tools guest-image ansible-deps ## Bring up a control plane, a test host and the operator on this machine; needs root.
 	go run -exec "$(CURDIR)/hack/as-root.sh" ./test/demo up
 
 .PHONY: demo-down

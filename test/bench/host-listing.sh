@@ -22,9 +22,10 @@ virsh() {
 	fi
 }
 
+# tree leaves out what systemd makes for its services under another name at each start.
 tree() {
 	[ -d "$1" ] || return 0
-	find "$1" -mindepth 1 -printf "%y %m %s %p %l\n" | sed 's/^d \([0-7]*\) [0-9]*/d \1/' | sort
+	find "$1" -mindepth 1 -name 'systemd-private-*' -prune -o -printf "%y %m %s %p %l\n" | sed 's/^d \([0-7]*\) [0-9]*/d \1/' | sort
 }
 
 # home_tree leaves out what the account's daemons keep for themselves: what they know about QEMU, and directories that they
@@ -80,13 +81,13 @@ processes() {
 		# What ended meanwhile is of no interest. The account's sshd processes are the tests' own connections.
 		{ read -r name <"$process/comm"; } 2>/dev/null || continue
 		case $name in
-		sshd) continue ;;
+		sshd | sshd-session | sshd-auth) continue ;;
 		qemu* | swtpm* | dnsmasq*) echo "$name" ;;
 		*)
 			owner=$(stat -c %u "/proc/$pid" 2>/dev/null) || continue
-			# The account's own daemons start when they are asked for, and end by themselves.
+			# The account's own daemons start when they are asked for, and end by themselves; systemd's come and go with logins.
 			case $owner:$name in
-			"$uid:libvirtd" | "$uid:virtlogd") ;;
+			"$uid:libvirtd" | "$uid:virtlogd" | "$uid:systemd" | "$uid:(sd-pam)" | "$uid:dbus-daemon") ;;
 			"$uid:"*) echo "$name" ;;
 			esac
 			;;

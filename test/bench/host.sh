@@ -2,30 +2,36 @@
 # Copyright The CAPLV Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Test hosts on this machine. Each has pid, mount, network, UTS and IPC namespaces of its own, a writable layer over the
-# machine's file system, an address on a bridge, and sshd, virtlogd and libvirtd. One that is made from an image has systemd as
-# its first process and sshd, and nothing of libvirt: what to set up from there is up to the caller.
+# Test hosts on this machine. Each has pid, mount, network, UTS and IPC namespaces of its own, a writable layer over a file system
+# of the cache, an address on a bridge, systemd as its first process, and sshd.
 #
-#   host.sh up NAME [--kvm]         brings a host up and waits until it can be used
-#   host.sh up NAME --image IMAGE   brings a bare host up, from one of the images that rootfs.sh builds
+#   host.sh up NAME [--image IMAGE] [--kvm]    brings a host up and waits until it can be used
+#   host.sh stop NAME               shuts it down in order; its disk stays
 #   host.sh reboot NAME             ends everything on it, and starts it again with the disk and the address it had
 #   host.sh down NAME               takes it down, whatever state it is in
 #   host.sh down-all                takes every host down and removes the bench
 #   host.sh list                    prints NAME ADDRESS up|down for each host
 #   host.sh exec NAME COMMAND…      runs a command on the host, as root
-#   host.sh session NAME            prepares storage for session mode, in the account's home
+#   host.sh network NAME COMMAND…   runs a command of this machine in the host's network
 #   host.sh listing NAME            prints everything that a machine could leave behind
 #   host.sh {start,stop}-{sshd,libvirtd} NAME
 #   host.sh rekey NAME              gives the host another SSH key, and restarts sshd
 #
+# IMAGE says what is on the host:
+#
+#   onboarded-system (default)      playbooks/onboard_host.yml has set it up, in system mode
+#   onboarded-session               the same in session mode
+#   one of rootfs.sh, as debian12   what somebody has installed; what to set up from there is up to the caller
+#
 # CAPLV_BENCH_DIR (/var/tmp/caplv-bench) holds the bench:
 #
-#   id_ed25519, id_ed25519.pub      the key pair that every host accepts for account caplv, a bare one for root
+#   id_ed25519, id_ed25519.pub      the key pair that every host accepts for root
+#   hosts/NAME/account_key          the private key that an onboarded host accepts for its service account
 #   hosts/NAME/address              IPv4 address; sshd listens on port 22
 #   hosts/NAME/fingerprint          SHA256:… of the host's SSH key
 #   hosts/NAME/known_hosts          the host's SSH key as ssh wants it
 #   hosts/NAME/pid                  the host's first process, as the machine counts
-#   hosts/NAME/log                  what setting the host up printed
+#   hosts/NAME/log                  what the host has said on its console
 #
 # CAPLV_BENCH_SUBNET (198.51.100.0/24, a documentation network) and CAPLV_BENCH_BRIDGE (caplvbr0) are shared by all benches
 # of the machine. It needs root, and the packages that packages.sh names.
@@ -57,28 +63,27 @@ use() {
 	link=cb${marker:0:10}
 }
 
-# init_pids prints the host's processes in the machine's own namespaces: its first process and the one that waits for it.
-# They are found by their argument, not by the file with the number: a number may have been used again. The first process of
-# a bare host is a child of the one with the argument.
+# init_pids prints the host's processes in the machine's own namespaces: its first process and the parent of that, which waits
+# for it. They are found by the parent's argument, not by the file with the number: a number may have been used again.
 init_pids() {
 	local process pid
 	for process in /proc/[0-9]*; do
-		if is_marked "${process#/proc/}"; then
-			pid=${process#/proc/}
-			[ ! -e "$dir/image" ] || tr ' ' '\n' <"$process/task/$pid/children"
+		pid=${process#/proc/}
+		if is_marked "$pid"; then
+			tr ' ' '\n' <"$process/task/$pid/children"
 			echo "$pid"
 		fi
 	done 2>/dev/null
 }
 
 # No pipe: a reader that has seen enough would end the writer, and thereby fail.
-is_marked() { grep -qzxF -e "$marker" -e "--setenv=CAPLV_BENCH=$marker" "/proc/$1/cmdline" 2>/dev/null; }
+is_marked() { grep -qzxF -e "--setenv=CAPLV_BENCH=$marker" "/proc/$1/cmdline" 2>/dev/null; }
 
 # alive checks that the file's number is still the host's first process.
 alive() {
 	local pid
 	pid=$(cat "$dir/pid" 2>/dev/null) && [ -n "$pid" ] || return 1
-	if [ -e "$dir/image" ]; then pid=$(awk '$1 == "PPid:" { print $2 }' "/proc/$pid/status" 2>/dev/null); fi
+	pid=$(awk '$1 == "PPid:" { print $2 }' "/proc/$pid/status" 2>/dev/null) || return 1
 	is_marked "${pid:-0}"
 }
 
@@ -93,12 +98,8 @@ lock() { exec 9</run && flock 9; }
 unlock() { exec 9<&-; }
 
 check_machine() {
-	local missing part
+	local missing
 	missing=$("$here/packages.sh" 2>&1) || die "$missing"
-	for part in /usr /etc /var; do
-		[ "$(stat -c %d $part)" = "$(stat -c %d /)" ] ||
-			die "$part is a file system of its own; a host would not see it. Use a machine with one file system for the system"
-	done
 	case $(stat -f -c %T "$bench") in
 	overlay*)
 		rmdir "$bench" 2>/dev/null || :
@@ -143,15 +144,10 @@ make_link() {
 	ip neigh flush dev "$bridge" to "$prefix.$number"
 }
 
-# connect WHERE moves the other end into the host, below its own bridge. WHERE is a process, or the name of a network namespace.
+# connect moves the other end into the host's network, below a bridge of its own.
 connect() {
-	local into
-	case $1 in
-	*[!0-9]*) into=(ip netns exec "$1") ;;
-	*) into=(nsenter --target "$1" --net) ;;
-	esac
-	ip link set "${link}p" netns "$1"
-	"${into[@]}" ip -batch - <<-IP
+	ip link set "${link}p" netns "$dir/network"
+	nsenter --net="$dir/network" ip -batch - <<-IP
 		link set lo up
 		link set ${link}p name eth0
 		link add br0 type bridge
@@ -174,32 +170,35 @@ wait_for() {
 
 listens() { (exec 3<>"/dev/tcp/$(cat "$dir/address")/22") 2>/dev/null; }
 
-is_ready() {
-	# A process that is just becoming another program has no arguments for a moment.
-	alive || { sleep 1 && alive; } || die "setting $name up failed: $(tail -5 "$dir/log")"
-	grep -qx 'caplv-bench: ready' "$dir/log"
-}
-
 write_fingerprint() {
 	enter ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub | cut -d' ' -f2 >"$dir/fingerprint"
 	enter sed "s/^/$(cat "$dir/address") /" /etc/ssh/ssh_host_ed25519_key.pub >"$dir/known_hosts"
 }
 
+# layers_of IMAGE prints the directories that the host's file system is made of.
+layers_of() {
+	case $1 in
+	onboarded-*) "$here/onboarded.sh" "${1#onboarded-}" ;;
+	*) "$here/rootfs.sh" "$1" ;;
+	esac
+}
+
 # up [--kvm] [--image IMAGE]
 up() {
-	local kvm='' image=''
+	local kvm='' image=onboarded-system layers key
 	while [ $# -gt 0 ]; do
 		case $1 in
 		--kvm) kvm=$1 ;;
 		--image)
 			[ $# -ge 2 ] || usage
-			image=$("$here/rootfs.sh" "$2")
+			image=$2
 			shift
 			;;
 		*) usage ;;
 		esac
 		shift
 	done
+	layers=$(layers_of "$image")
 	mkdir -p "$bench"
 	check_machine
 	[ "$kvm" != --kvm ] || [ -c /dev/kvm ] || die "this machine has no /dev/kvm"
@@ -212,16 +211,13 @@ up() {
 	make_bench
 	mkdir -p "$dir"/{upper,work,root}
 	[ "$kvm" != --kvm ] || : >"$dir/kvm"
-	[ -z "$image" ] || echo "$image" >"$dir/image"
+	echo "$layers" >"$dir/layers"
+	key=$(dirname "${layers%%:*}")/account_key
+	[ ! -e "$key" ] || install -m 0600 "$key" "$dir/account_key"
 	make_link
 	unlock
-	if [ -n "$image" ]; then
-		personalise
-		boot
-	else
-		start install
-		keep_capabilities
-	fi
+	personalise
+	boot
 	write_fingerprint
 }
 
@@ -245,19 +241,22 @@ boot() {
 	local devices=(--bind="$dir/tun:/dev/net/tun")
 	[ ! -e "$dir/kvm" ] || devices+=(--bind=/dev/kvm)
 	rm -f "$dir/pid"
-	ip netns add "$link"
-	connect "$link"
+	: >"$dir/network"
+	unshare --net="$dir/network" true
+	connect
 	# Without machined, which this machine need not have; networks of libvirt need a writable /proc/sys/net.
 	SYSTEMD_NSPAWN_API_VFS_WRITABLE=network setsid unshare --mount --propagation slave bash -euc '
 		mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" caplv-bench "$2/root"
 		shift 2
-		exec systemd-nspawn "$@"' bash "$(cat "$dir/image")" "$dir" \
+		exec systemd-nspawn "$@"' bash "$(cat "$dir/layers")" "$dir" \
 		--quiet --register=no --keep-unit --machine="$link" --hostname="$name" --directory="$dir/root" --boot \
-		--network-namespace-path="/run/netns/$link" --resolv-conf=off --timezone=off --capability=all "${devices[@]}" --console=pipe \
+		--network-namespace-path="$dir/network" --resolv-conf=off --timezone=off --capability=all "${devices[@]}" --console=pipe \
 		--setenv="CAPLV_BENCH=$marker" </dev/null >"$dir/log" 2>&1 9<&- &
 	wait_for 30 "$name has a first process" find_first $!
 	wait_for 60 "sshd of $name listens" listens
 	wait_for 60 "$name has booted" booted
+	[ ! -e "$dir/account_key" ] || wait_for 60 "libvirtd of $name answers" libvirtd_answers
+	wait_for 60 "accounts of $name that linger have a session" sessions_last
 }
 
 # find_first PID writes down the host's first process, once it is systemd.
@@ -276,15 +275,13 @@ booted() {
 	case $state in running | degraded) ;; *) return 1 ;; esac
 }
 
-# start HOW starts the host's first process and waits until the host can be used. HOW is install for the first time, else boot.
-start() {
-	rm -f "$dir/pid"
-	setsid unshare --mount --propagation private --pid --net --uts --ipc --fork --kill-child \
-		"$here/host-init.sh" outside "$dir" "$name" "$marker" "$1" </dev/null >"$dir/log" 2>&1 &
-	wait_for 30 "$name has a first process" test -e "$dir/pid"
-	connect "$(cat "$dir/pid")"
-	wait_for 120 "$name is ready" is_ready
-	wait_for 30 "sshd of $name listens" listens
+# sessions_last checks what systemd-logind does for accounts that linger, which the end of the boot does not wait for.
+sessions_last() {
+	# shellcheck disable=SC2016 # The host's shell expands it.
+	enter sh -c '
+		for account in /var/lib/systemd/linger/*; do
+			[ ! -e "$account" ] || systemctl --quiet is-active "user@$(id -u "${account##*/}").service" || exit 1
+		done'
 }
 
 # reboot keeps the host's disk, and nothing else. As after a power failure, nobody had the time to clean up.
@@ -296,7 +293,7 @@ reboot() {
 	stop_host
 	make_link "${address##*.}"
 	unlock
-	if [ -e "$dir/image" ]; then boot; else start boot; fi
+	boot
 }
 
 # give_up STATUS takes down what a failed up has left.
@@ -304,16 +301,6 @@ give_up() {
 	trap - EXIT
 	[ "$1" = 0 ] || down
 	exit "$1"
-}
-
-# keep_capabilities saves what libvirtd has found out about QEMU, which takes it seconds, for the hosts to come.
-keep_capabilities() {
-	local found=$dir/upper/var/cache/libvirt/qemu/capabilities new
-	[ -d "$found" ] && [ ! -e "$bench/capabilities" ] || return 0
-	new=$(mktemp -d "$bench/capabilities.XXXXXX")
-	cp -a "$found/." "$new/"
-	# Another host may have been faster.
-	mv -T "$new" "$bench/capabilities" 2>/dev/null || rm -rf "$new"
 }
 
 # ended PID checks that a process is gone, but for the entry that its parent has yet to read. A namespace's first process
@@ -324,6 +311,19 @@ ended() {
 	[ -z "$state" ] || [ "${state:0:1}" = Z ]
 }
 
+# power_off lets the host write what it has to say to its disk.
+power_off() {
+	alive || die "host $name is not up"
+	# The connection to systemd may end before its answer.
+	enter systemctl poweroff || :
+	wait_for 120 "$name has shut down" is_off
+	lock
+	stop_host
+	unlock
+}
+
+is_off() { [ -z "$(init_pids)" ]; }
+
 # stop_host needs the lock. The death of the first process ends everything in the host, and its mounts.
 stop_host() {
 	local pids pid
@@ -332,7 +332,7 @@ stop_host() {
 	for pid in $pids; do wait_for 60 "process $pid of $name is gone" ended "$pid"; done
 	# It also goes by itself, with the network namespace of its other end.
 	ip link del "$link" 2>/dev/null || :
-	ip netns del "$link" 2>/dev/null || :
+	umount "$dir/network" 2>/dev/null || :
 	wait_for 30 "interface $link is gone" test ! -e "/sys/class/net/$link"
 }
 
@@ -359,7 +359,7 @@ down_all() {
 		use "$(basename "$path")"
 		down
 	done
-	rm -rf --one-file-system "$bench"/capabilities* "$bench"/id_ed25519{,.pub,.new,.new.pub}
+	rm -rf --one-file-system "$bench"/id_ed25519{,.pub,.new,.new.pub}
 	rmdir "$bench/hosts" "$bench" 2>/dev/null || :
 }
 
@@ -374,38 +374,36 @@ list() {
 	done
 }
 
-# stop_program ends every process of that name in the host's namespace, and waits for it.
-stop_program() {
+# stop_sshd also ends the connections, which systemd counts among the sessions of their users.
+stop_sshd() {
+	enter systemctl --quiet stop ssh.socket ssh.service
 	# shellcheck disable=SC2016 # The host's shell expands it.
 	enter bash -c '
+		signal=TERM
 		for try in {1..200}; do
-			left=
-			for comm in /proc/[0-9]*/comm; do
-				{ read -r program <"$comm"; } 2>/dev/null || continue
-				[ "$program" = "$1" ] || continue
-				pid=${comm#/proc/} pid=${pid%/comm} left=yes
-				if [ "$try" = 1 ]; then kill "$pid"; elif [ "$try" -gt 100 ]; then kill -9 "$pid"; fi 2>/dev/null
-			done
-			[ -n "$left" ] || exit 0
+			pkill "-$signal" -x "sshd(-.*)?" || exit 0
+			[ "$try" -lt 100 ] || signal=KILL
 			sleep 0.1
 		done
-		exit 1' bash "$1" || die "$1 on $name does not end"
+		exit 1' || die "sshd on $name does not end"
 }
 
 start_sshd() {
-	enter /usr/sbin/sshd -E /var/log/sshd.log
+	enter systemctl start ssh.service
 	wait_for 30 "sshd of $name listens" listens
 }
+
+readonly libvirtd=(libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket libvirtd.service)
 
 libvirtd_answers() { enter virsh -q -c qemu:///system list >/dev/null 2>&1; }
 
 start_libvirtd() {
-	enter libvirtd -d
+	enter systemctl start "${libvirtd[@]}"
 	wait_for 60 "libvirtd of $name answers" libvirtd_answers
 }
 
 rekey() {
-	stop_program sshd
+	stop_sshd
 	enter sh -c 'rm -f /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N "" -C "" -f /etc/ssh/ssh_host_ed25519_key'
 	write_fingerprint
 	start_sshd
@@ -415,21 +413,25 @@ rekey() {
 case ${1-} in
 list) list ;;
 down-all) down_all ;;
-up | down | reboot | exec | session | listing | rekey | start-sshd | stop-sshd | start-libvirtd | stop-libvirtd)
+up | stop | down | reboot | exec | network | listing | rekey | start-sshd | stop-sshd | start-libvirtd | stop-libvirtd)
 	[ $# -ge 2 ] || usage
 	use "$2"
 	case $1 in
 	up) up "${@:3}" ;;
+	stop) power_off ;;
 	down) down ;;
 	reboot) reboot ;;
 	exec) enter "${@:3}" ;;
-	session) enter bash -s <"$here/host-session.sh" ;;
+	network)
+		alive || die "host $name is not up"
+		nsenter --target "$(cat "$dir/pid")" --net -- "${@:3}"
+		;;
 	listing) enter bash -s <"$here/host-listing.sh" ;;
 	rekey) rekey ;;
 	start-sshd) start_sshd ;;
-	stop-sshd) stop_program sshd ;;
+	stop-sshd) stop_sshd ;;
 	start-libvirtd) start_libvirtd ;;
-	stop-libvirtd) stop_program libvirtd ;;
+	stop-libvirtd) enter systemctl --quiet stop "${libvirtd[@]}" ;;
 	esac
 	;;
 *) usage ;;

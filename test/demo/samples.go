@@ -96,6 +96,6 @@ func (s *supervisor) createHostSecret(ctx context.Context, lh *unstructured.Unst
 	return s.cp.Client().Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lh.GetNamespace(), Name: name},
 		Type:       corev1.SecretTypeSSHAuth,
-		Data:       map[string][]byte{infrav1.SSHPrivateKeySecretKey: s.hosts.PrivateKey()},
+		Data:       map[string][]byte{infrav1.SSHPrivateKeySecretKey: s.host.PrivateKey},
 	})
 }

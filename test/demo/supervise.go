@@ -94,7 +94,10 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 			image, err = host.GuestImage(ctx, s.repository)
 			return err
 		}},
-		{"Bringing up a libvirt host (sshd, libvirtd, QEMU) in namespaces of its own", func() (err error) {
+		{"Setting up a libvirt host with playbooks/onboard_host.yml (the first time, with its file system, this takes some minutes)", func() error {
+			return host.Prepare(ctx, s.repository)
+		}},
+		{"Bringing the host up (systemd, sshd, libvirtd, QEMU) in namespaces of its own", func() (err error) {
 			if s.hosts, err = host.New(s.repository, s.path("hosts")); err != nil {
 				return err
 			}

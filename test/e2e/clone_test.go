@@ -59,9 +59,17 @@ func TestAFullCloneIsIndependentOfItsImageAndAsLargeAsWanted(t *testing.T) {
 	w.expectListing(w.untouched)
 }
 
+// libvirtdStaysDead keeps systemd from starting a libvirtd again that was killed.
+func libvirtdStaysDead(w *world) {
+	w.g.Expect(w.host.Run(w.t.Context(), "sh", "-ec", `
+		mkdir -p /run/systemd/system/libvirtd.service.d
+		printf '[Service]\nRestart=no\n' >/run/systemd/system/libvirtd.service.d/restart.conf
+		systemctl daemon-reload`)).To(Succeed())
+}
+
 // TestACloneThatIsInterruptedIsMadeAgain kills libvirtd and the copying process half-way.
 func TestACloneThatIsInterruptedIsMadeAgain(t *testing.T) {
-	w := newWorld(t, fastPool, heavyImage)
+	w := newWorld(t, fastPool, heavyImage, libvirtdStaysDead)
 	w.expectHost("True/HostReady")
 	lm := cloneMachine(w)
 	lm.Spec.RootDisk.BaseImage = "heavy.qcow2"
@@ -69,7 +77,8 @@ func TestACloneThatIsInterruptedIsMadeAgain(t *testing.T) {
 	w.expectMachine("worker01", infrav1.MachineReadyCondition, "False/"+infrav1.CloningDiskReason)
 	volume := "/var/lib/libvirt/fast/" + w.nodeName("worker01") + "-root.qcow2"
 	w.g.Eventually(func() error {
-		return w.host.Run(t.Context(), "sh", "-c", "test $(stat -c %s "+volume+") -gt 10000000 && pkill -9 -x libvirtd && pkill -9 -x qemu-img")
+		return w.host.Run(t.Context(), "sh", "-c", "test $(stat -c %s "+volume+") -gt 10000000 && "+
+			"systemctl stop libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket && pkill -9 -x libvirtd && pkill -9 -x qemu-img")
 	}, provisionTime, poll).Should(Succeed())
 	w.g.Expect(w.host.StopLibvirt(t.Context())).To(Succeed())
 	w.g.Expect(w.host.Run(t.Context(), "test", "-e", volume)).To(Succeed(), "there is no torso, so nothing is tested")

@@ -73,17 +73,17 @@ func TestAHostThatCannotBeUsedSaysWhyAndRecovers(t *testing.T) {
 	}{
 		{"the Secret does not exist", func(w *world, lh *infrav1.LibvirtHost) func() {
 			lh.Spec.SecretRef.Name = "later"
-			return func() { w.createSecret("later", suite.hosts.PrivateKey()) }
+			return func() { w.createSecret("later", w.host.PrivateKey) }
 		}, infrav1.SecretNotFoundReason},
 		{"the key is not authorized", func(w *world, lh *infrav1.LibvirtHost) func() {
 			lh.Spec.SecretRef.Name = "other"
 			w.createSecret("other", newKey(w, ""))
-			return func() { w.replaceSecret("other", suite.hosts.PrivateKey()) }
+			return func() { w.replaceSecret("other", w.host.PrivateKey) }
 		}, infrav1.UnauthorizedReason},
 		{"the key is encrypted", func(w *world, lh *infrav1.LibvirtHost) func() {
 			lh.Spec.SecretRef.Name = "other"
 			w.createSecret("other", newKey(w, "secret words"))
-			return func() { w.replaceSecret("other", suite.hosts.PrivateKey()) }
+			return func() { w.replaceSecret("other", w.host.PrivateKey) }
 		}, infrav1.InvalidPrivateKeyReason},
 		{"the host key is another one", func(w *world, lh *infrav1.LibvirtHost) func() {
 			lh.Spec.HostKeyFingerprint = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"

@@ -189,7 +189,7 @@ func (w *world) checkNetwork(row guestRow, report host.Report) {
 	for _, address := range row.pinged {
 		// The host may remember the MAC address of an earlier machine with this address, and takes a while to ask again.
 		w.g.Eventually(func() error {
-			return w.host.Run(w.t.Context(), "busybox", "ping", "-c", "1", "-W", "2", address)
+			return w.host.InNetwork(w.t.Context(), "busybox", "ping", "-c", "1", "-W", "2", address)
 		}, pingTime, poll).Should(Succeed(), "%s does not answer", address)
 	}
 }

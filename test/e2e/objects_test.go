@@ -44,7 +44,20 @@ func newWorld(t *testing.T, prepare ...func(*world)) *world {
 	w := newNamespace(t)
 	h, err := suite.hosts.Up(t.Context(), w.namespace)
 	w.g.Expect(err).NotTo(HaveOccurred())
+	w.useHost(h)
+	w.g.Expect(h.Copy(t.Context(), suite.image, "/var/lib/libvirt/images/"+imageName)).To(Succeed())
+	w.g.Expect(h.Run(t.Context(), "virsh", "-c", "qemu:///system", "pool-refresh", "default")).To(Succeed())
+	for _, p := range prepare {
+		p(w)
+	}
+	w.introduceHost(h.URI())
+	return w
+}
+
+// useHost makes a host the test's own, which goes with it.
+func (w *world) useHost(h *host.Host) {
 	w.host = h
+	t := w.t
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.explain()
@@ -54,17 +67,16 @@ func newWorld(t *testing.T, prepare ...func(*world)) *world {
 			t.Errorf("taking host %s down: %v", h.Name, err)
 		}
 	})
-	w.g.Expect(h.Copy(t.Context(), suite.image, "/var/lib/libvirt/images/"+imageName)).To(Succeed())
-	w.g.Expect(h.Run(t.Context(), "virsh", "-c", "qemu:///system", "pool-refresh", "default")).To(Succeed())
-	for _, p := range prepare {
-		p(w)
-	}
-	// Before the operator knows the host: it has neither processes nor files there.
+}
+
+// introduceHost makes the operator know the host.
+func (w *world) introduceHost(uri string) {
+	w.t.Helper()
+	// Before that it has neither processes nor files there.
 	w.untouched = w.listing()
-	w.createHostSecret(suite.hosts.PrivateKey())
-	w.lhost = w.libvirtHost(h.URI(), h.Fingerprint)
+	w.createHostSecret(w.host.PrivateKey)
+	w.lhost = w.libvirtHost(uri, w.host.Fingerprint)
 	w.create(w.lhost)
-	return w
 }
 
 // newNamespace makes the objects that need no host.

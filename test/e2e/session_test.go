@@ -18,19 +18,24 @@ import (
 const (
 	bridgeHelper = "/usr/lib/qemu/qemu-bridge-helper"
 	bridgeACL    = "/etc/qemu/bridge.conf"
+	// hideRuntime takes the account's runtime directory away, from logins as well, and showRuntime puts it back with everything
+	// that is in use there. systemd has a file system of its own mounted on it.
+	hideRuntime = "r=/run/user/$(id -u caplv); mkdir /run/away; mount --bind $r /run/away; umount --lazy $r; rmdir $r"
+	showRuntime = "r=/run/user/$(id -u caplv); mkdir $r; mount --bind /run/away $r; umount --lazy /run/away; rmdir /run/away"
 )
 
 // newSessionWorld is a world whose LibvirtHost uses the account's own daemon, which has the guest's image in its pool.
 func newSessionWorld(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, func(w *world) {
-		w.g.Expect(w.host.PrepareSession(t.Context())).To(Succeed())
-		w.g.Expect(w.host.Copy(t.Context(), suite.image, host.SessionImages+"/"+imageName)).To(Succeed())
-		w.onHost("chown " + host.Account + ": " + host.SessionImages + "/" + imageName)
-		_, err := w.host.AsAccount(t.Context(), "virsh", "-c", "qemu:///session", "pool-refresh", "default")
-		w.g.Expect(err).NotTo(HaveOccurred())
-	})
-	w.recreateSessionHost()
+	w := newNamespace(t)
+	h, err := suite.hosts.UpSession(t.Context(), w.namespace)
+	w.g.Expect(err).NotTo(HaveOccurred())
+	w.useHost(h)
+	w.g.Expect(h.Copy(t.Context(), suite.image, host.SessionImages+"/"+imageName)).To(Succeed())
+	w.onHost("chown " + host.Account + ": " + host.SessionImages + "/" + imageName)
+	_, err = h.AsAccount(t.Context(), "virsh", "-c", "qemu:///session", "pool-refresh", "default")
+	w.g.Expect(err).NotTo(HaveOccurred())
+	w.introduceHost(h.SessionURI())
 	return w
 }
 
@@ -98,9 +103,9 @@ func TestEachPieceThatSessionModeLacksIsNamedUntilItIsMended(t *testing.T) {
 		name, remove, mend   string
 		wantReason, wantText string
 	}{
-		{"lingering is off", "rm /var/lib/systemd/linger/caplv", "touch /var/lib/systemd/linger/caplv",
+		{"lingering is off", "loginctl disable-linger caplv", "loginctl enable-linger caplv",
 			session, "loginctl enable-linger caplv"},
-		{"the runtime directory is missing", "mv /run/user/$(id -u caplv) /run/user/away", "mv /run/user/away /run/user/$(id -u caplv)",
+		{"the runtime directory is missing", hideRuntime, showRuntime,
 			session, "runtime directory: /run/user/"},
 		{"the bridge helper is not setuid", "chmod u-s " + bridgeHelper, "chmod u+s " + bridgeHelper,
 			session, "chmod u+s " + bridgeHelper},
@@ -142,10 +147,10 @@ func TestABridgeThatASessionMayNotUseIsNamedUntilItMay(t *testing.T) {
 	w.expectMachine("worker01", infrav1.MachineReadyCondition, "True/Running")
 
 	// The daemon's place is away: the deletion waits, and says for what.
-	w.onHost("pkill -u caplv virsh || :; while pgrep -u caplv virsh; do sleep 0.1; done; sleep 0.2; mv /run/user/$(id -u caplv) /run/user/away")
+	w.onHost("pkill -u caplv virsh || :; while pgrep -u caplv virsh; do sleep 0.1; done; sleep 0.2; " + hideRuntime)
 	w.deleteMachine("worker01")
 	w.expectMachine("worker01", infrav1.CleanupStalledCondition, "True/"+infrav1.SessionModeMisconfiguredReason)
-	w.onHost("mv /run/user/away /run/user/$(id -u caplv)")
+	w.onHost(showRuntime)
 	w.expectGone("worker01")
 	w.onHost("ip link del br7; echo 'allow br0' >" + bridgeACL)
 	w.expectListing(w.untouched)

@@ -93,7 +93,7 @@ func newBench(ctx context.Context) (*bench, error) {
 	if err := b.host.Run(ctx, "virsh", "-c", "qemu:///system", "pool-refresh", "default"); err != nil {
 		return b, err
 	}
-	if b.hand, err = dialByHand(ctx, b.host.SSHAddress(), b.host.Fingerprint, b.hosts.PrivateKey()); err != nil {
+	if b.hand, err = dialByHand(ctx, b.host.SSHAddress(), b.host.Fingerprint, b.host.PrivateKey); err != nil {
 		return b, err
 	}
 	if err := b.createSurroundings(ctx); err != nil {
@@ -149,7 +149,7 @@ func (b *bench) createSurroundings(ctx context.Context) error {
 		}},
 		&corev1.Secret{
 			ObjectMeta: meta("host-ssh"), Type: corev1.SecretTypeSSHAuth,
-			Data: map[string][]byte{corev1.SSHAuthPrivateKey: b.hosts.PrivateKey()},
+			Data: map[string][]byte{corev1.SSHAuthPrivateKey: b.host.PrivateKey},
 		},
 		&infrav1.LibvirtHost{ObjectMeta: meta(hostName), Spec: infrav1.LibvirtHostSpec{
 			URI: b.host.URI(), SecretRef: infrav1.LocalSecretReference{Name: "host-ssh"}, HostKeyFingerprint: b.host.Fingerprint,

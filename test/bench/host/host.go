@@ -1,8 +1,9 @@
 // Copyright The CAPLV Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host gives tests and the demo real libvirt hosts on one machine: each has namespaces of its own, a file system
-// of its own over the machine's, and a real sshd and libvirtd. The work is done by test/bench/host.sh.
+// Package host gives tests and the demo real libvirt hosts on one machine: each has namespaces of its own, a file system of
+// its own, systemd, and a real sshd and libvirtd, and is set up by playbooks/onboard_host.yml. The work is done by
+// test/bench/host.sh.
 package host
 
 import (
@@ -29,13 +30,12 @@ func defaultDir() string {
 	return "/var/tmp/caplv-bench"
 }
 
-// Account is the service account on every host.
+// Account is the service account on every host that has been onboarded.
 const Account = "caplv"
 
-// Bench is a set of hosts that share a network and the key pair of their clients.
+// Bench is a set of hosts that share a network and the key pair of root's clients.
 type Bench struct {
 	dir, script string
-	key         []byte
 }
 
 // New returns the bench of hosts in dir, which is created when the first host comes up. It needs root.
@@ -60,23 +60,54 @@ func (b *Bench) run(ctx context.Context, stdin io.Reader, args ...string) (strin
 	return stdout.String(), nil
 }
 
-// Up brings a host up and waits until it can be used.
-func (b *Bench) Up(ctx context.Context, name string) (*Host, error) { return b.up(ctx, name) }
+// Up brings a host up that is set up in system mode, and waits until it can be used. The first host of its kind takes a few
+// minutes, unless Prepare was called.
+func (b *Bench) Up(ctx context.Context, name string) (*Host, error) {
+	return b.up(ctx, name, "onboarded-system")
+}
 
-func (b *Bench) up(ctx context.Context, name string, flags ...string) (*Host, error) {
-	if _, err := b.run(ctx, nil, append([]string{"up", name}, flags...)...); err != nil {
+// UpSession is Up for a host that is set up in session mode.
+func (b *Bench) UpSession(ctx context.Context, name string) (*Host, error) {
+	return b.up(ctx, name, "onboarded-session")
+}
+
+// UpBare brings a host up from an image that test/bench/rootfs.sh builds: debian12 or debian13, which have systemd, sshd and
+// nothing of libvirt, or one with the packages of libvirt installed, such as debian12-libvirt. There is no service account.
+func (b *Bench) UpBare(ctx context.Context, name, image string) (*Host, error) {
+	return b.up(ctx, name, image)
+}
+
+func (b *Bench) up(ctx context.Context, name, image string) (*Host, error) {
+	if _, err := b.run(ctx, nil, "up", name, "--image", image); err != nil {
 		return nil, err
 	}
 	h := &Host{Name: name, bench: b}
 	if err := h.read(); err != nil {
 		return nil, err
 	}
-	key, err := os.ReadFile(b.PrivateKeyFile())
-	if err != nil {
+	var err error
+	if h.PrivateKey, err = os.ReadFile(h.file("account_key")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	b.key = key
 	return h, nil
+}
+
+// Prepare sets up once what Up's hosts are made of, with playbooks/onboard_host.yml, unless that is cached.
+func Prepare(ctx context.Context, repository string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(repository, "test", "bench", "onboarded.sh"), "system")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("setting up what test hosts are made of: %w", err)
+	}
+	return nil
+}
+
+// PrivateKeyFile is the path of the key that every host of the bench accepts for root. It exists once a host has come up.
+func (b *Bench) PrivateKeyFile() string { return filepath.Join(b.dir, "id_ed25519") }
+
+// Unreachable is a host that does not exist, for tests of what must not get as far as reaching it.
+func (b *Bench) Unreachable(name string) *Host {
+	return &Host{Name: name, Address: "192.0.2.1", bench: b}
 }
 
 // DownAll takes all hosts down and removes everything of the bench.
@@ -84,9 +115,6 @@ func (b *Bench) DownAll(ctx context.Context) error {
 	_, err := b.run(ctx, nil, "down-all")
 	return err
 }
-
-// PrivateKey is the key that every host of the bench accepts. It exists once a host has come up.
-func (b *Bench) PrivateKey() []byte { return b.key }
 
 // Host is one host that is up.
 type Host struct {
@@ -96,6 +124,8 @@ type Host struct {
 	Address string
 	// Fingerprint is the fingerprint (SHA256:…) of the host's SSH key.
 	Fingerprint string
+	// PrivateKey is the key that the service account accepts. A bare host has none.
+	PrivateKey []byte
 
 	bench *Bench
 }
@@ -103,7 +133,7 @@ type Host struct {
 // read reads what the script has written about the host.
 func (h *Host) read() error {
 	for file, into := range map[string]*string{"address": &h.Address, "fingerprint": &h.Fingerprint} {
-		content, err := os.ReadFile(filepath.Join(h.bench.dir, "hosts", h.Name, file))
+		content, err := os.ReadFile(h.file(file))
 		if err != nil {
 			return err
 		}
@@ -111,6 +141,11 @@ func (h *Host) read() error {
 	}
 	return nil
 }
+
+func (h *Host) file(name string) string { return filepath.Join(h.bench.dir, "hosts", h.Name, name) }
+
+// KnownHosts is the path of a file that has the host's SSH key as ssh wants it.
+func (h *Host) KnownHosts() string { return h.file("known_hosts") }
 
 // SSHAddress is HOST:PORT of the host's sshd.
 func (h *Host) SSHAddress() string { return h.Address + ":22" }
@@ -121,11 +156,8 @@ func (h *Host) URI() string { return "qemu+ssh://" + Account + "@" + h.Address +
 // SessionURI is what a LibvirtHost says to use the host in session mode.
 func (h *Host) SessionURI() string { return "qemu+ssh://" + Account + "@" + h.Address + "/session" }
 
-// SessionImages is the directory of the pool that PrepareSession makes.
+// SessionImages is the directory of the pool "default" of a host that is set up in session mode.
 const SessionImages = "/home/" + Account + "/.local/share/libvirt/images"
-
-// PrepareSession gives the account's session daemon a storage pool "default" with its directory in the account's home.
-func (h *Host) PrepareSession(ctx context.Context) error { return h.do(ctx, "session") }
 
 // AsAccount runs a command as the account, with the environment of its session, and returns its standard output.
 func (h *Host) AsAccount(ctx context.Context, command ...string) (string, error) {
@@ -145,7 +177,7 @@ func (h *Host) StopSSH(ctx context.Context) error { return h.do(ctx, "stop-sshd"
 // StartSSH starts sshd.
 func (h *Host) StartSSH(ctx context.Context) error { return h.do(ctx, "start-sshd") }
 
-// StopLibvirt ends libvirtd; StartLibvirt starts it again. Machines go on running.
+// StopLibvirt ends libvirtd and its sockets; StartLibvirt starts them again. Machines go on running.
 func (h *Host) StopLibvirt(ctx context.Context) error { return h.do(ctx, "stop-libvirtd") }
 
 // StartLibvirt starts libvirtd.
@@ -172,6 +204,12 @@ func (h *Host) Exec(ctx context.Context, command ...string) (string, error) {
 // Run runs a command as root on the host.
 func (h *Host) Run(ctx context.Context, command ...string) error {
 	_, err := h.Exec(ctx, command...)
+	return err
+}
+
+// InNetwork runs a command of this machine in the host's network.
+func (h *Host) InNetwork(ctx context.Context, command ...string) error {
+	_, err := h.bench.run(ctx, nil, append([]string{"network", h.Name}, command...)...)
 	return err
 }
 

@@ -37,6 +37,8 @@ func newBench(t *testing.T) *bench {
 	b := &bench{WithT: g, t: t, dir: filepath.Join(host.DefaultDir, "hostscript"), repository: repository}
 	b.hosts, err = host.New(repository, b.dir)
 	g.Expect(err).NotTo(HaveOccurred(), "run this as root")
+	// What is cached is no trace of a host.
+	g.Expect(host.Prepare(t.Context(), repository)).To(Succeed())
 	t.Cleanup(func() {
 		// The test's own context has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -70,8 +72,8 @@ func (b *bench) up(name string) *host.Host {
 // ssh runs a command with the account of a host.
 func (b *bench) ssh(h *host.Host, stdin, command string) (string, error) {
 	b.t.Helper()
-	cmd := exec.CommandContext(b.t.Context(), "ssh", "-i", filepath.Join(b.dir, "id_ed25519"), "-o", "BatchMode=yes",
-		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", host.Account+"@"+h.Address, command)
+	cmd := exec.CommandContext(b.t.Context(), "ssh", "-i", filepath.Join(b.dir, "hosts", h.Name, "account_key"), "-o", "BatchMode=yes",
+		"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+h.KnownHosts(), "-o", "LogLevel=ERROR", host.Account+"@"+h.Address, command)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -7,6 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +136,7 @@ func TestTheGuestReportsWhatItWasGivenAndAppliesIgnitionAndItsNetwork(t *testing
 			g.Expect(report.Of("DNS")).To(ConsistOf("nameserver 192.0.2.2", "search example.com"))
 			if row.network == onBridge {
 				for _, address := range []string{"192.0.2.50", "2001:db8::50"} {
-					g.Expect(h.Run(t.Context(), "busybox", "ping", "-c", "1", "-W", "20", address)).To(Succeed())
+					g.Expect(h.InNetwork(t.Context(), "busybox", "ping", "-c", "1", "-W", "20", address)).To(Succeed())
 				}
 			}
 			g.Expect(h.Run(t.Context(), "virsh", "-c", "qemu:///system", "destroy", row.name)).To(Succeed())
@@ -156,18 +159,23 @@ func TestTheCloudInitGuestAppliesANoCloudDiskAndSeesDisksOfEveryBus(t *testing.T
 	b.Expect(err).NotTo(HaveOccurred())
 	h := b.up("h1")
 	b.Expect(h.Copy(t.Context(), image, "/var/lib/libvirt/images/guest.qcow2")).To(Succeed())
-	// A NoCloud disk may be a FAT file system as well as an ISO image, and the host has the tools to make one.
+	// A NoCloud disk may be a FAT file system as well as an ISO image, and this machine has the tools to make one.
+	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"meta-data": "instance-id: one\nlocal-hostname: node4\n",
 		"user-data": "#cloud-config\nwrite_files:\n- path: /etc/written\n  content: by cloud-init\n  permissions: '0640'\nruncmd:\n- echo ran >/etc/ran\n",
 		"network-config": "version: 2\nethernets:\n  nic:\n    match: {macaddress: '52:54:00:00:00:07'}\n    addresses: [192.0.2.60/24]\n" +
 			"    gateway4: 192.0.2.1\n    nameservers: {addresses: [192.0.2.2], search: [example.com]}\n",
 	} {
-		b.Expect(h.WriteFile(t.Context(), "/root/"+name, []byte(content))).To(Succeed())
+		b.Expect(os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600)).To(Succeed())
 	}
-	b.Expect(h.Run(t.Context(), "sh", "-ec", `cd /root; truncate -s 1M nocloud; mkfs.vfat -n CIDATA nocloud >&2
-mcopy -oi nocloud meta-data user-data network-config ::; mv nocloud /var/lib/libvirt/images/
-cd /var/lib/libvirt/images; for name in first second third; do truncate -s 16M $name; done`)).To(Succeed())
+	mkfs := exec.CommandContext(t.Context(), "sh", "-ec", `PATH=$PATH:/usr/sbin:/sbin; truncate -s 1M nocloud; mkfs.vfat -n CIDATA nocloud
+mcopy -oi nocloud meta-data user-data network-config ::`)
+	mkfs.Dir = dir
+	out, err := mkfs.CombinedOutput()
+	b.Expect(err).NotTo(HaveOccurred(), string(out))
+	b.Expect(h.Copy(t.Context(), filepath.Join(dir, "nocloud"), "/var/lib/libvirt/images/nocloud")).To(Succeed())
+	b.Expect(h.Run(t.Context(), "sh", "-ec", "cd /var/lib/libvirt/images; for name in first second third; do truncate -s 16M $name; done")).To(Succeed())
 
 	more := "<controller type='scsi' model='virtio-scsi'/>" + strings.Join([]string{
 		rawDisk("nocloud", "<target dev='vdb' bus='virtio'/><readonly/>"),

@@ -168,30 +168,6 @@ func TestTheAccountMayUseLibvirtAndRunTheHelperAlone(t *testing.T) {
 	}
 }
 
-func TestPreparingAHostAgainChangesNothing(t *testing.T) {
-	b := newBench(t)
-	h := b.up("h1")
-	for from, to := range map[string]string{
-		"hack/prepare-test-host.sh":                       "hack/",
-		"roles/host_helper/files/caplv-hostctl":           "roles/host_helper/files/",
-		filepath.Join(b.dir, "id_ed25519.pub")[len("/"):]: "",
-	} {
-		source := filepath.Join(b.repository, from)
-		if to == "" {
-			source = "/" + from
-		}
-		b.Expect(h.Run(t.Context(), "mkdir", "-p", "/opt/again/"+to)).To(Succeed())
-		b.Expect(h.Copy(t.Context(), source, "/opt/again/"+to+filepath.Base(from))).To(Succeed())
-	}
-	const state = `stat -c '%n %i %Z %U %a' /usr/libexec/caplv/caplv-hostctl /etc/sudoers.d/* /etc/tmpfiles.d/caplv.conf /run/caplv ` +
-		`/home/caplv/.ssh/authorized_keys; sha256sum /etc/passwd /etc/shadow /etc/group`
-	before, err := h.Exec(t.Context(), "sh", "-c", state)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(h.Exec(t.Context(), "bash", "/opt/again/hack/prepare-test-host.sh",
-		"--user", "caplv", "--authorized-key", "/opt/again/id_ed25519.pub")).To(BeEmpty())
-	b.Expect(h.Exec(t.Context(), "sh", "-c", state)).To(Equal(before))
-}
-
 func TestTheListingShowsWhatAMachineLeavesBehind(t *testing.T) {
 	const virsh = "virsh -q -c qemu:///system "
 	b := newBench(t)
@@ -237,9 +213,8 @@ func TestTheListingShowsWhatASessionLeavesBehind(t *testing.T) {
 		images  = "/home/caplv/.local/share/libvirt/images"
 	)
 	b := newBench(t)
-	h := b.up("h1")
-	b.Expect(h.PrepareSession(t.Context())).To(Succeed())
-	b.Expect(h.PrepareSession(t.Context())).To(Succeed(), "a second run changes nothing")
+	h, err := b.hosts.UpSession(t.Context(), "h1")
+	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(h.WriteFile(t.Context(), "/opt/vm.xml", []byte(domain("vm", "bios", "")))).To(Succeed())
 	before, err := h.Listing(t.Context())
 	b.Expect(err).NotTo(HaveOccurred())

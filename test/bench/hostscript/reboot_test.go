@@ -4,6 +4,8 @@
 package hostscript
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -39,4 +41,18 @@ func TestAHostThatRebootsKeepsItsDiskAndItsIdentity(t *testing.T) {
 	again, err := b.script("reboot", "h1").CombinedOutput()
 	b.Expect(err).To(HaveOccurred())
 	b.Expect(string(again)).To(ContainSubstring("host h1 is not up"))
+}
+
+func TestAHostThatShutsDownHasEverythingOnItsDisk(t *testing.T) {
+	b := newBench(t)
+	h := b.up("h1")
+	// systemd ends the service in order, which writes the file only then.
+	b.Expect(h.Run(t.Context(), "systemd-run", "--quiet", "--unit=last-words", "bash", "-c",
+		"trap 'echo written >/etc/marker; exit' TERM; while :; do sleep 0.1; done")).To(Succeed())
+	out, err := b.script("stop", "h1").CombinedOutput()
+	b.Expect(err).NotTo(HaveOccurred(), string(out))
+	b.Expect(os.ReadFile(filepath.Join(b.dir, "hosts", "h1", "upper", "etc", "marker"))).To(BeEquivalentTo("written\n"))
+	list, err := b.script("list").Output()
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(string(list)).To(HaveSuffix(" down\n"))
 }
