@@ -25,7 +25,7 @@ VOLATILE = [
     # Seeds, clocks and timers of systemd; /var/lib/systemd/linger is not left out.
     "/var/lib/systemd/[!l]*",
     # The last state but one, which tells how one got to the last.
-    "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/var/lib/dpkg/statoverride-",
+    "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/var/lib/dpkg/statoverride-*",
     # Written by whoever looks.
     "/etc/.pwd.lock", "/etc/ld.so.cache",
     # Ansible's own directory for modules.

@@ -12,16 +12,6 @@ import (
 	"github.com/caplv/caplv/test/bench/host"
 )
 
-func only(h *host.Host) []*host.Host { return []*host.Host{h} }
-
-// offboard runs offboard_host.yml to its end.
-func offboard(t *testing.T, h *host.Host, vars map[string]any) *Result {
-	t.Helper()
-	result, err := suite.runner.Run(t.Context(), "offboard_host.yml", only(h), Options{Vars: vars})
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	return result
-}
-
 // define defines a domain that is off. One of CAPLV has its owner in the metadata.
 func define(t *testing.T, h *host.Host, name string, caplv bool) {
 	t.Helper()
@@ -37,8 +27,9 @@ func define(t *testing.T, h *host.Host, name string, caplv bool) {
 
 // TestOffboardingRefusesWhileMachinesExist runs on a host that was never onboarded: the check comes before anything else.
 func TestOffboardingRefusesWhileMachinesExist(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
-	h := up(t, "refuses", image)
+	h := suite.shared
 	define(t, h, "foreign", false)
 	g.Expect(offboard(t, h, nil).Changed).To(BeEmpty(), "domains of others do not matter")
 	define(t, h, "default-c-worker01", true)

@@ -8,59 +8,55 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/caplv/caplv/test/bench/host"
 )
 
-// TestAHostIsOnboardedAndOffboardedInEitherMode goes through a host's life: check mode, the first run, the second, off-boarding.
-func TestAHostIsOnboardedAndOffboardedInEitherMode(t *testing.T) {
-	for _, mode := range []string{"system", "session"} {
-		t.Run(mode, func(t *testing.T) {
-			g := NewWithT(t)
-			h := up(t, "life-"+mode, image)
-			before := list(t, h)
-			vars := variables(t, mode, nil)
+// TestAHostIsHardenedForSessionMode goes through the life of a host in system mode: onboarded, verified, hardened, off-boarded.
+func TestAHostIsHardenedForSessionMode(t *testing.T) {
+	t.Parallel()
+	g := NewWithT(t)
+	h := up(t, "system", image)
+	before := list(t, h)
+	vars := variables(t, "system", nil)
 
-			checked := onboard(t, h, vars, "--check")
-			g.Expect(checked.Hosts[h.Name].Changed).To(BeNumerically(">", 0), "check mode says what would change")
-			g.Expect(lines(list(t, h).Since(before))).To(BeEmpty(), "check mode touches nothing")
+	g.Expect(onboard(t, h, vars).Hosts[h.Name].Changed).To(BeNumerically(">", 0))
+	expectRecord(t, h, "system")
+	g.Expect(onboard(t, h, vars).Changed).To(BeEmpty(), "a second run changes nothing")
 
-			first := onboard(t, h, vars)
-			g.Expect(first.Hosts[h.Name].Changed).To(BeNumerically(">", 0))
-			after := list(t, h)
-			record, err := h.Exec(t.Context(), "cat", "/etc/ansible/facts.d/caplv.fact")
-			g.Expect(err).NotTo(HaveOccurred())
-			var said struct{ Version, Mode, Account string }
-			g.Expect(json.Unmarshal([]byte(record), &said)).To(Succeed())
-			g.Expect(said.Mode).To(Equal(mode))
-			g.Expect(said.Account).To(Equal("caplv"))
-			g.Expect(said.Version).NotTo(BeEmpty())
+	g.Expect(play(t, "harden_session.yml", h, vars).Hosts[h.Name].Changed).To(BeNumerically(">", 0))
+	hardened := list(t, h)
+	g.Expect(play(t, "harden_session.yml", h, vars).Changed).To(BeEmpty(), "a second run changes nothing")
+	g.Expect(play(t, "verify_host.yml", h, vars).Changed).To(BeEmpty(), "verifying changes nothing")
+	g.Expect(lines(list(t, h).Since(hardened))).To(BeEmpty(), "and touches nothing")
 
-			second := onboard(t, h, vars)
-			g.Expect(second.Changed).To(BeEmpty(), "a second run changes nothing")
-			g.Expect(lines(list(t, h).Since(after))).To(BeEmpty())
-
-			offboard(t, h, nil)
-			g.Expect(lines(list(t, h).Since(before))).To(BeEmpty(), "off-boarding leaves what was there before, and nothing else")
-			g.Expect(offboard(t, h, nil).Changed).To(BeEmpty(), "a second run changes nothing")
-		})
-	}
+	offboard(t, h, nil)
+	g.Expect(lines(list(t, h).Since(before))).To(BeEmpty(), "off-boarding leaves what was there before, and nothing else")
 }
 
-// TestABareHostIsOnboarded also installs packages. In check mode before, none of them is there.
+// TestABareHostIsOnboarded also installs packages, with the ansible-core that RHEL 8 needs.
 func TestABareHostIsOnboarded(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	h := up(t, "bare", "debian12")
-	before := list(t, h)
 	vars := variables(t, "session", nil)
-	onboard(t, h, vars, "--check")
-	g.Expect(lines(list(t, h).Since(before))).To(BeEmpty(), "check mode touches nothing")
-	// With the ansible-core that RHEL 8 needs.
 	old := suite.runner
 	old.Environment = ".venv-el8"
-	for _, runner := range []Runner{old, suite.runner} {
-		result, err := runner.Run(t.Context(), "onboard_host.yml", only(h), Options{Vars: vars})
-		g.Expect(err).NotTo(HaveOccurred())
-		if runner.Environment == ".venv" {
-			g.Expect(result.Changed).To(BeEmpty(), "whichever version of Ansible, the outcome is the same")
-		}
-	}
+	first, err := old.Run(t.Context(), "onboard_host.yml", only(h), Options{Vars: vars})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(first.Changed).NotTo(BeEmpty())
+	g.Expect(onboard(t, h, vars).Changed).To(BeEmpty(), "whichever version of Ansible, the outcome is the same")
+}
+
+// expectRecord expects that the host says how it is set up.
+func expectRecord(t *testing.T, h *host.Host, mode string) {
+	t.Helper()
+	g := NewWithT(t)
+	record, err := h.Exec(t.Context(), "cat", "/etc/ansible/facts.d/caplv.fact")
+	g.Expect(err).NotTo(HaveOccurred())
+	var said struct{ Version, Mode, Account string }
+	g.Expect(json.Unmarshal([]byte(record), &said)).To(Succeed())
+	g.Expect(said.Mode).To(Equal(mode))
+	g.Expect(said.Account).To(Equal("caplv"))
+	g.Expect(said.Version).NotTo(BeEmpty())
 }

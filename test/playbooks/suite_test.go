@@ -24,6 +24,8 @@ const image = "debian12-libvirt"
 var suite struct {
 	bench  *host.Bench
 	runner Runner
+	// shared is for tests that leave a host as it was. Nobody onboards it.
+	shared *host.Host
 }
 
 func TestMain(m *testing.M) {
@@ -48,7 +50,7 @@ func run(m *testing.M) int {
 	suite.runner = Runner{Repository: repository, Environment: ".venv", KeyFile: suite.bench.PrivateKeyFile(), Dir: dir}
 	code := 1
 	// The bench's key exists from its first host on, and tests without a host need it as well.
-	if _, err := suite.bench.UpBare(context.Background(), "first", "debian12"); err != nil {
+	if suite.shared, err = suite.bench.UpBare(context.Background(), "shared", image); err != nil {
 		fmt.Fprintln(os.Stderr, "playbooks:", err)
 	} else {
 		code = m.Run()
@@ -84,12 +86,25 @@ func variables(t *testing.T, mode string, more map[string]any) map[string]any {
 	return vars
 }
 
-// onboard runs onboard_host.yml to its end.
+func only(h *host.Host) []*host.Host { return []*host.Host{h} }
+
+// play runs a playbook to its end.
+func play(t *testing.T, playbook string, h *host.Host, vars map[string]any, args ...string) *Result {
+	t.Helper()
+	result, err := suite.runner.Run(t.Context(), playbook, only(h), Options{Vars: vars, Args: args})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Logf("%s took %s, %d tasks", playbook, result.Took.Round(time.Second), result.Tasks)
+	return result
+}
+
 func onboard(t *testing.T, h *host.Host, vars map[string]any, args ...string) *Result {
 	t.Helper()
-	result, err := suite.runner.Run(t.Context(), "onboard_host.yml", []*host.Host{h}, Options{Vars: vars, Args: args})
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	return result
+	return play(t, "onboard_host.yml", h, vars, args...)
+}
+
+func offboard(t *testing.T, h *host.Host, vars map[string]any) *Result {
+	t.Helper()
+	return play(t, "offboard_host.yml", h, vars)
 }
 
 // list lists a host once everything that starts by itself after boot has.

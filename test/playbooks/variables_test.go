@@ -12,6 +12,7 @@ import (
 // TestBrokenVariablesAreRefusedBeforeAnythingIsTouched runs against a host that cannot be reached: whoever got as far as
 // touching it would say so.
 func TestBrokenVariablesAreRefusedBeforeAnythingIsTouched(t *testing.T) {
+	t.Parallel()
 	digest := "0000000000000000000000000000000000000000000000000000000000000000"
 	for name, row := range map[string]struct {
 		vars map[string]any
@@ -58,6 +59,7 @@ func TestBrokenVariablesAreRefusedBeforeAnythingIsTouched(t *testing.T) {
 
 // TestTheVariablesOfTheOtherTestsAreInOrder guards the test above: it must be their one mistake that is refused.
 func TestTheVariablesOfTheOtherTestsAreInOrder(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	nobody := suite.bench.Unreachable("nobody")
 	result, err := suite.runner.Run(t.Context(), "onboard_host.yml", only(nobody), Options{
