@@ -36,7 +36,7 @@ WEBHOOKS    := operator/config/webhook
 help: ## List the targets.
 	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET [VARIABLE=value …]" } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-zA-Z0-9_-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	  /^[a-zA-Z0-9_-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 ##@ Development
 
@@ -103,8 +103,8 @@ verify-fmt: bin/golangci-lint
 ##@ Tests
 
 .PHONY: test
-test: bench-tools guest-image ansible-deps ## Run unit, envtest, Python, bench, end-to-end and demo tests; the summary comes last.
-	hack/test.sh unit python bench e2e demo
+test: bench-tools guest-image ansible-deps ## Run all tests; the summary comes last.
+	hack/test.sh unit python bench e2e+molecule,playbooks demo
 
 .PHONY: test-unit
 test-unit: bench-tools ansible-deps ## Run unit and envtest tests; needs no root.
@@ -115,8 +115,12 @@ test-race: bench-tools ansible-deps ## Run unit and envtest tests under the race
 	CGO_ENABLED=1 GOTESTFLAGS="-race $(GOTESTFLAGS)" hack/test.sh unit
 
 .PHONY: test-ansible
-test-ansible: ansible-deps ## Run the tests of modules, plugins, roles and playbooks, on test hosts; needs root.
+test-ansible: bench-tools ansible-deps ## Run the tests of modules, plugins, roles and playbooks, on test hosts; needs root.
 	hack/test.sh python molecule playbooks
+
+.PHONY: test-playbooks
+test-playbooks: bench-tools ansible-deps ## Run the playbooks on test hosts; needs root.
+	hack/test.sh playbooks
 
 .PHONY: molecule
 molecule: ansible-deps ## Run molecule's scenarios, or those of SCENARIOS, on test hosts; needs root.
@@ -146,6 +150,10 @@ bench-operator: bench-tools guest-image ansible-deps ## Measure the operator aga
 	hack/as-root.sh test/bench/packages.sh --install
 	KUBEBUILDER_ASSETS=$(CURDIR)/bin KUSTOMIZE=$(CURDIR)/bin/kustomize CAPI_CORE=$(CURDIR)/bin/capi-core \
 	  go run -exec "$(CURDIR)/hack/as-root.sh" ./test/perf -rounds $(BENCHROUNDS)
+
+.PHONY: measure-onboarding
+measure-onboarding: ansible-deps ## Measure onboard_host.yml, a first and a second run, on 1 host and on 10; needs root.
+	go run -exec "$(CURDIR)/hack/as-root.sh" ./test/playbooks/measure -hosts 10
 
 .PHONY: bench-tools
 bench-tools: $(addprefix bin/,kustomize kubectl etcd kube-apiserver capi-core) ## Build the control plane that tests run against; the first build takes long.

@@ -4,7 +4,11 @@
 #
 # Runs groups of tests, every one even when an earlier one failed, and ends with a summary:
 #
-#   hack/test.sh GROUP…       GROUP: unit, bench, playbooks, e2e or demo (Go); python; molecule
+#   hack/test.sh GROUP…                  GROUP: unit, bench, playbooks, e2e or demo (Go); python; molecule
+#   hack/test.sh GROUP+BESIDE[,BESIDE]…  the groups after the plus sign run one after the other, at the same time as GROUP
+#
+# What groups that run beside another print is shown when one of them fails, and stays in out/test/GROUP.beside.log. The group
+# bench counts the hosts of the whole machine: nothing may run beside it.
 #
 # GOTESTFLAGS is added to each `go test`. What go test said, as JSON, stays in out/test/GROUP.json.
 set -euo pipefail
@@ -15,8 +19,19 @@ if [ -x bin/kube-apiserver ]; then export KUBEBUILDER_ASSETS=${KUBEBUILDER_ASSET
 if [ -x bin/capi-core ]; then export CAPI_CORE=${CAPI_CORE:-$PWD/bin/capi-core}; fi
 if [ -x bin/kustomize ]; then export KUSTOMIZE=${KUSTOMIZE:-$PWD/bin/kustomize}; fi
 
+# groups_of ARGUMENT… prints all groups, in the order of the summary.
+groups_of() { printf '%s\n' "$@" | tr '+,' '\n\n'; }
+mapfile -t groups < <(groups_of "$@")
+
 # Asked now, not after an hour of unit tests.
-for group in "$@"; do
+for group in "${groups[@]}"; do
+	case $group in
+	unit | bench | playbooks | e2e | demo | python | molecule) ;;
+	*)
+		echo "test.sh: no group is called '$group'" >&2
+		exit 2
+		;;
+	esac
 	if [ "$group" != unit ] && ! hack/as-root.sh true; then
 		echo "test.sh: group $group needs root; run it as root or allow sudo, or run \`make test-unit\` alone" >&2
 		exit 1
@@ -34,7 +49,6 @@ packages_of() {
 	bench) go list ./test/bench/... ;;
 	e2e) go list ./test/e2e/... ;;
 	demo) go list ./test/demo/... ;;
-	*) echo "test.sh: no group is called '$1'" >&2; exit 2 ;;
 	esac
 }
 
@@ -43,7 +57,8 @@ flags_of() {
 	case $1 in
 	unit) echo "-timeout 20m" ;;
 	bench) echo "-timeout 30m -p 1 -exec $PWD/hack/as-root.sh" ;;
-	playbooks) echo "-timeout 30m -p 1 -exec $PWD/hack/as-root.sh" ;;
+	# Half of a playbook's time is waiting.
+	playbooks) echo "-timeout 45m -p 1 -parallel 3 -exec $PWD/hack/as-root.sh" ;;
 	e2e) echo "-timeout 60m -p 1 -exec $PWD/hack/as-root.sh" ;;
 	demo) echo "-timeout 30m -p 1 -exec $PWD/hack/as-root.sh" ;;
 	esac
@@ -79,21 +94,54 @@ run_molecule() {
 	return "$status"
 }
 
-failed=0
-summary=()
-for group in "$@"; do
-	echo "=== $group"
-	start=$SECONDS
+# run GROUP runs a group, and writes its line of the summary into out/test/GROUP.summary.
+run() {
+	local group=$1 run=run_go start=$SECONDS status=0
 	case $group in
 	python | molecule) run=run_$group ;;
-	*) run=run_go ;;
 	esac
+	echo "=== $group"
 	echo "ended early" >"$out/$group.counts"
-	$run "$group" || failed=1
-	summary+=("$(printf '%-9s %s, %s s' "$group" "$(cat "$out/$group.counts")" "$((SECONDS - start))")")
+	$run "$group" || status=1
+	printf '%-9s %s, %s s\n' "$group" "$(cat "$out/$group.counts")" "$((SECONDS - start))" >"$out/$group.summary"
+	return "$status"
+}
+
+# run_each GROUP… runs groups one after the other.
+run_each() {
+	local group status=0
+	for group; do run "$group" || status=1; done
+	return "$status"
+}
+
+for group in "${groups[@]}"; do printf '%-9s did not run\n' "$group" >"$out/$group.summary"; done
+beside=
+# Whoever interrupts this wants nothing to go on: what runs beside is a process group of its own.
+trap '[ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || :' EXIT
+trap 'exit 130' INT TERM
+
+failed=0
+for argument in "$@"; do
+	group=${argument%%+*}
+	if [ "$group" != "$argument" ]; then
+		IFS=, read -r -a others <<<"${argument#*+}"
+		echo "=== ${others[*]}, beside $group: see $out/$group.beside.log"
+		set -m
+		run_each "${others[@]}" >"$out/$group.beside.log" 2>&1 </dev/null &
+		beside=$!
+		set +m
+	fi
+	run "$group" || failed=1
+	if [ -n "$beside" ]; then
+		if ! wait "$beside"; then
+			failed=1
+			cat "$out/$group.beside.log"
+		fi
+		beside=
+	fi
 done
 
 echo
 echo "=== Summary"
-printf '%s\n' "${summary[@]}"
+for group in "${groups[@]}"; do cat "$out/$group.summary"; done
 exit "$failed"
