@@ -58,14 +58,14 @@ missing:
   returned: always
 """
 
-import json
 import os
 import pwd
 import stat
 import tempfile
-import traceback
 
 from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.caplv.caplv.plugins.module_utils.account import as_account
 
 BEGIN = "# BEGIN CAPLV (managed; lines in here are replaced)"
 END = "# END CAPLV"
@@ -152,36 +152,6 @@ def apply(home, uid, params, check_mode):
     if removes_directory:
         os.rmdir(directory)
     return result
-
-
-def as_account(account, function):
-    """Run a function in a process with an account's rights. Returns its result, a dict; a failure is {"failure": …}."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.close(reader)
-            os.initgroups(account.pw_name, account.pw_gid)
-            os.setgid(account.pw_gid)
-            os.setuid(account.pw_uid)
-            os.umask(0o077)
-            try:
-                result = function()
-            except (OSError, ValueError) as e:
-                result = {"failure": str(e)}
-            with os.fdopen(writer, "w") as f:
-                json.dump(result, f)
-            status = 0
-        except BaseException:  # pylint: disable=broad-except
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as f:
-        said = f.read()
-    os.waitpid(child, 0)
-    return json.loads(said) if said else {"failure": "the process with the account's rights has failed"}
 
 
 def main():

@@ -3,6 +3,7 @@
 
 """The repository as a collection: what is in the tarball, and that all of it is found where it is installed without a network."""
 
+import ast
 import json
 import os
 import pathlib
@@ -76,7 +77,7 @@ def test_the_tarball_has_every_file_of_the_roles_plugins_and_playbooks_that_is_i
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-@pytest.mark.parametrize("kind, want", [("module", ["authorized_keys", "host_facts"]), ("inventory", ["libvirthosts"]), ("role", ROLES)])
+@pytest.mark.parametrize("kind, want", [("module", ["authorized_keys", "base_image", "host_facts"]), ("inventory", ["libvirthosts"]), ("role", ROLES)])
 def test_roles_and_plugins_are_found_by_their_full_names(installed, environment, kind, want):
     found = json.loads(
         run("ansible-doc", "-t", kind, "-l", "-j", "caplv.caplv", environment=environment, cwd=installed, ANSIBLE_COLLECTIONS_PATH=str(installed))
@@ -98,6 +99,12 @@ def test_playbooks_run_by_their_full_names(installed, environment, playbook):
         ANSIBLE_COLLECTIONS_PATH=str(installed),
     )
     assert out.strip() == "playbook: %s/ansible_collections/caplv/caplv/playbooks/%s.yml" % (installed, playbook)
+
+
+# RHEL 8 has no newer one for Ansible to use. What runs on the controller may be newer.
+@pytest.mark.parametrize("path", sorted(p for kind in ("modules", "module_utils") for p in (REPOSITORY / "plugins" / kind).glob("*.py")), ids=lambda p: p.name)
+def test_what_runs_on_hosts_is_of_python_3_6(path):
+    ast.parse(path.read_text(), filename=str(path), feature_version=(3, 6))
 
 
 def test_there_are_playbooks():
