@@ -179,6 +179,7 @@ write_fingerprint() {
 layers_of() {
 	case $1 in
 	onboarded-*) "$here/onboarded.sh" "${1#onboarded-}" ;;
+	rocky*) "$here/rocky.sh" "$1" ;;
 	*) "$here/rootfs.sh" "$1" ;;
 	esac
 }
