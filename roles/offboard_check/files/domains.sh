@@ -18,6 +18,10 @@ mode=$1 account=${2-}
 readonly owner='https://caplv.github.io/xmlns/libvirt/v1'
 
 command -v virsh >/dev/null || exit 0
+# A daemon that does not run, as packages of RHEL leave it, has nothing where there is no file of a domain or a pool.
+if [ "$mode" = system ]; then
+	[ -n "$(find /etc/libvirt/qemu /run/libvirt/qemu /etc/libvirt/storage /run/libvirt/storage -maxdepth 1 -name '*.xml' 2>/dev/null)" ] || exit 0
+fi
 if [ "$mode" = session ]; then
 	uid=$(id -u "$account" 2>/dev/null) || exit 0
 	home=$(getent passwd "$account" | cut -d: -f6)
