@@ -7,7 +7,7 @@
 #
 #   rocky.sh rocky8    has a real rpm and dnf, and a repository in /srv/packages with packages of RHEL's names, paths, accounts and
 #                      units. What is in them are Debian's binaries: libvirt 9.0 with its one libvirtd, QEMU 7.2, OpenSSH 9.2,
-#                      Python 3.11. SELinux is not there.
+#                      Python 3.11. A policy of SELinux is there, Debian's, and the kernel knows nothing of it.
 #
 # It needs root and what rootfs.sh needs. CAPLV_CACHE is as for rootfs.sh.
 set -euo pipefail
@@ -38,7 +38,9 @@ build() {
 		cat "$3" >"$merged/etc/apt/sources.list"
 		export DEBIAN_FRONTEND=noninteractive LC_ALL=C HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin
 		chroot "$merged" apt-get update --quiet=2
-		chroot "$merged" apt-get install --yes --quiet=2 --no-install-recommends dnf python3-dnf rpm createrepo-c
+		chroot "$merged" apt-get install --yes --quiet=2 --no-install-recommends dnf python3-dnf rpm createrepo-c selinux-policy-default selinux-utils
+		chroot "$merged" apt-get install --yes --quiet=2 --no-install-recommends --download-only -o Dir::Cache::archives=/srv/packages \
+			policycoreutils-python-utils
 		chroot "$merged" bash /mnt/packages.sh /mnt
 		chroot "$merged" bash /mnt/system.sh' bash "$lower" "$target.new" "${lower%/root}/sources.list" "$here" >&2
 	rm -rf "$target.new/work" "$target.new/merged"

@@ -26,6 +26,7 @@ sources() {
 		swtpm-tools swtpm-tools
 		polkit polkitd
 		dnsmasq dnsmasq-base
+		policycoreutils-python-utils policycoreutils-python-utils python3-sepolicy python3-semanage python3-selinux python3-setools
 	LIST
 }
 
