@@ -66,7 +66,8 @@ class Host(object):
                     raise
                 continue
             domains.append((xml.etree.ElementTree.fromstring(xml_text).findtext("name"), xml_text))
-        pools = [_path(self.virsh("pool-dumpxml", name)) for name in self.virsh("pool-list", "--all", "--name").split("\n") if name.strip()]
+        # virsh pads names.
+        pools = [_path(self.virsh("pool-dumpxml", name.strip())) for name in self.virsh("pool-list", "--all", "--name").split("\n") if name.strip()]
         return image_use.users(path, domains, sorted(set(filter(None, pools))) + glob.glob(MACHINES))
 
     def is_stale(self, name, image):
