@@ -44,7 +44,9 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         if not ignore_errors:
-            self.failed.append("%s: %s" % (result._task.get_name(), result._result.get("msg", "")))
+            # Of a loop, what is wrong is told by its items.
+            items = [str(r.get("msg", "")) for r in result._result.get("results", []) if r.get("failed", False)]
+            self.failed.append("%s: %s" % (result._task.get_name(), "; ".join(items) or result._result.get("msg", "")))
 
     def v2_playbook_on_stats(self, stats):
         hosts = {host: stats.summarize(host) for host in stats.processed}

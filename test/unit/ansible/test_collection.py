@@ -111,13 +111,6 @@ def test_there_are_playbooks():
     assert "onboard_host" in PLAYBOOKS
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_every_role_has_a_scenario(role):
-    # onboard runs the playbook: what it does for all roles together is not a test of each of them.
-    texts = [path.read_text() for path in (REPOSITORY / "molecule").rglob("*.yml")]
-    assert any("caplv.caplv." + role in text for text in texts)
-
-
 def test_the_requirements_are_those_of_the_collection():
     galaxy = yaml.safe_load((REPOSITORY / "galaxy.yml").read_text())
     requirements = yaml.safe_load((REPOSITORY / "collections" / "requirements.yml").read_text())
