@@ -23,6 +23,10 @@ class Failed(Exception):
     """libvirt does not answer, or does not know the pool."""
 
 
+class NoPool(Failed):
+    """libvirt answers, and has no such pool."""
+
+
 class Host(object):
     """The daemon of a mode, and one of its pools."""
 
@@ -47,8 +51,14 @@ class Host(object):
             raise Failed("virsh %s: %s" % (arguments[0], err.decode("utf-8", "replace").strip()))
         return out.decode("utf-8", "surrogateescape")
 
+    def pools(self):
+        """Return the names of all pools, which virsh pads."""
+        return [name.strip() for name in self.virsh("pool-list", "--all", "--name").split("\n") if name.strip()]
+
     def directory(self):
         """Return the directory of the pool."""
+        if self.pool not in self.pools():
+            raise NoPool("libvirt (%s) has no pool %s; run the role storage_pool first" % (self.mode, self.pool))
         path = _path(self.virsh("pool-dumpxml", self.pool))
         if not path:
             raise Failed("the pool %s has no directory, and takes no images" % self.pool)
@@ -66,8 +76,7 @@ class Host(object):
                     raise
                 continue
             domains.append((xml.etree.ElementTree.fromstring(xml_text).findtext("name"), xml_text))
-        # virsh pads names.
-        pools = [_path(self.virsh("pool-dumpxml", name.strip())) for name in self.virsh("pool-list", "--all", "--name").split("\n") if name.strip()]
+        pools = [_path(self.virsh("pool-dumpxml", name)) for name in self.pools()]
         return image_use.users(path, domains, sorted(set(filter(None, pools))) + glob.glob(MACHINES))
 
     def is_stale(self, name, image):

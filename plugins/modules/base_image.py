@@ -222,10 +222,13 @@ def apply(params, check_mode):
     try:
         try:
             directory = host.directory()
-        except image_host.Failed:
+        except image_host.Failed as error:
             # On a host that is yet to be set up, everything would change.
             if check_mode and params["state"] == "present":
                 return {"changed": True, "finished": True, "failed_sources": [], "todo": "install"}
+            # An image that was recorded and never got a pool, or whose pool is gone, is no longer anywhere of ours.
+            if params["state"] == "absent" and isinstance(error, image_host.NoPool):
+                return {"changed": False, "finished": True, "left": []}
             raise
         store = image_store.Store(directory, params["name"], params["sha256"] or "")
         if params["state"] == "absent":
