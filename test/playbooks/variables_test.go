@@ -4,6 +4,7 @@
 package playbooks
 
 import (
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -13,6 +14,16 @@ import (
 // touching it would say so.
 func TestBrokenVariablesAreRefusedBeforeAnythingIsTouched(t *testing.T) {
 	t.Parallel()
+	digest := strings.Repeat("0", 64)
+	mirror := func(scheme string) []any {
+		return []any{map[string]any{"url": scheme + "://mirror.example.com/base.qcow2"}}
+	}
+	images := func(image map[string]any) map[string]any {
+		if _, ok := image["sources"]; !ok {
+			image["sources"] = mirror("https")
+		}
+		return map[string]any{"caplv_base_images": []any{image}}
+	}
 	for name, row := range map[string]struct {
 		vars map[string]any
 		says string
@@ -29,6 +40,11 @@ func TestBrokenVariablesAreRefusedBeforeAnythingIsTouched(t *testing.T) {
 		"a pool with a setting that there is not": {map[string]any{"caplv_pools": []any{map[string]any{"name": "p", "size": 0}}}, "size"},
 		"a bridge with a slash":                   {map[string]any{"caplv_bridges": []string{"br0/../x"}}, "caplv_bridges"},
 		"every bridge":                            {map[string]any{"caplv_bridges": []string{"all"}, "caplv_mode": "session"}, "caplv_bridges"},
+		"an image without a digest":               {images(map[string]any{"name": "base.qcow2"}), "sha256"},
+		"an image without a source":               {images(map[string]any{"name": "base.qcow2", "sha256": digest, "sources": []any{}}), "sources"},
+		"an image in another directory":           {images(map[string]any{"name": "../base.qcow2", "sha256": digest}), "caplv_base_images"},
+		"a mirror without encryption":             {images(map[string]any{"name": "base.qcow2", "sha256": digest, "sources": mirror("http")}), "https"},
+		"fewer images than none to keep":          {map[string]any{"caplv_base_image_keep": -1}, "caplv_base_image_keep"},
 		"a name that Kubernetes does not take":    {map[string]any{"caplv_object_name": "Host_1"}, "caplv_object_name"},
 		"an address with a zone":                  {map[string]any{"caplv_host_address": "fe80::1%eth0"}, "caplv_host_address"},
 		"a key to seal that is not there":         {map[string]any{"caplv_seal_secret": true, "caplv_private_key_file": "/nonexistent"}, "caplv_private_key_file"},
