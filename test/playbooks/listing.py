@@ -24,6 +24,8 @@ VOLATILE = [
     "/var/lib/dpkg/[!s]*", "/var/lib/dpkg/status*",
     # Seeds, clocks and timers of systemd; /var/lib/systemd/linger is not left out.
     "/var/lib/systemd/[!l]*",
+    # What timers of the distribution write once a day.
+    "/var/backups", "/var/lib/logrotate", "/var/lib/man-db",
     # The last state but one, which tells how one got to the last.
     "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/var/lib/dpkg/statoverride-*",
     # Written by whoever looks.
