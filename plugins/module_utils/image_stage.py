@@ -141,9 +141,14 @@ def remove(store, host, leave_used, dry=False):
         return _remove(store, host, leave_used, dry)
     with store.lock(60):
         try:
-            return _remove(store, host, leave_used, dry)
+            result = _remove(store, host, leave_used, dry)
         finally:
             store.leave()
+    if result["changed"]:
+        # After the staging directory has gone, which libvirt lists too. A pool that does not run looks at it when it starts.
+        with contextlib.suppress(image_host.Failed):
+            host.refresh(store.name, None)
+    return result
 
 
 def _remove(store, host, leave_used, dry):
@@ -158,10 +163,6 @@ def _remove(store, host, leave_used, dry):
     if not dry:
         for path in files:
             image_store.unlink(path)
-        # A pool that does not run looks at its directory when it starts.
-        with contextlib.suppress(image_host.Failed):
-            if ours and not users:
-                host.refresh(store.name, None)
     return {"changed": bool(files), "left": users}
 
 
