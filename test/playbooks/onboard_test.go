@@ -5,6 +5,7 @@ package playbooks
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -12,17 +13,26 @@ import (
 	"github.com/caplv/caplv/test/bench/host"
 )
 
-// TestAHostIsHardenedForSessionMode goes through the life of a host in system mode: onboarded, verified, hardened, off-boarded.
+// TestAHostIsHardenedForSessionMode goes through the life of a host in system mode: onboarded with a base image, verified,
+// hardened, off-boarded.
 func TestAHostIsHardenedForSessionMode(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
 	h := up(t, "system", image)
+	const source = "/root/node.qcow2"
+	g.Expect(h.Run(t.Context(), "qemu-img", "create", "-q", "-f", "qcow2", source, "64M")).To(Succeed())
+	sum, err := h.Exec(t.Context(), "sha256sum", source)
+	g.Expect(err).NotTo(HaveOccurred())
 	before := list(t, h)
-	vars := variables(t, "system", nil)
+	vars := variables(t, "system", map[string]any{"caplv_base_image_reserve_mib": 16, "caplv_base_images": []any{map[string]any{
+		"name": "node.qcow2", "sha256": strings.Fields(sum)[0], "sources": []any{map[string]any{"url": "file://" + source}},
+	}}})
 
 	g.Expect(onboard(t, h, vars).Hosts[h.Name].Changed).To(BeNumerically(">", 0))
 	expectRecord(t, h, "system")
+	g.Expect(h.Run(t.Context(), "cmp", source, "/var/lib/libvirt/images/node.qcow2")).To(Succeed())
 	g.Expect(onboard(t, h, vars).Changed).To(BeEmpty(), "a second run changes nothing")
+	g.Expect(play(t, "stage_base_image.yml", h, vars).Changed).To(BeEmpty(), "onboarding has put the image there")
 
 	g.Expect(play(t, "harden_session.yml", h, vars).Hosts[h.Name].Changed).To(BeNumerically(">", 0))
 	hardened := list(t, h)
