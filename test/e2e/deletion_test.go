@@ -27,7 +27,7 @@ func (w *world) on(machine, script string) string {
 }
 
 // operatorsOwn are the lines of a listing that are about the operator's virsh, which ends when it has had no work for a while.
-var operatorsOwn = regexp.MustCompile(`(?m)^(virsh|bash|sh|.* /dev/shm/caplv\.[^ /]+.*)$\n?`)
+var operatorsOwn = regexp.MustCompile(`(?m)^(virsh|bash|sh|.* /dev/shm/caplv\.[^ /]+.*|/run/user/[0-9]+/caplv\.[^ /]+/.*)$\n?`)
 
 // expectNothingLeft is expectListing for in between: it does not wait until the operator has left as well.
 func (w *world) expectNothingLeft() {
