@@ -480,6 +480,14 @@ def test_removal_takes_away_what_was_staged_and_nothing_else(pool, mirror, image
     assert not image_stage.remove(pool.store(""), pool.host, False)["changed"]
 
 
+def test_libvirt_looks_at_the_pool_again_when_all_of_it_has_gone(pool, mirror, image):
+    pool.stage(digest(image), put(mirror, image))
+    seen = []
+    pool.host.refresh = lambda *_: seen.append(os.listdir(pool.directory))
+    image_stage.remove(pool.store(""), pool.host, False)
+    assert seen == [[]]
+
+
 def test_removal_of_a_used_image_is_refused_or_leaves_it(pool, mirror, image):
     pool.stage(digest(image), put(mirror, image))
     pool.host.users = lambda _: ["domain worker"]
