@@ -38,6 +38,8 @@ func TestBrokenVariablesAreRefusedBeforeAnythingIsTouched(t *testing.T) {
 		"a pool without a name":                   {map[string]any{"caplv_pools": []any{map[string]any{"path": "/srv/p"}}}, "name"},
 		"a pool whose path goes up":               {map[string]any{"caplv_pools": []any{map[string]any{"name": "p", "path": "/srv/../etc"}}}, "caplv_pools"},
 		"a pool with a setting that there is not": {map[string]any{"caplv_pools": []any{map[string]any{"name": "p", "size": 0}}}, "size"},
+		"a key that is not in a list":             {map[string]any{"caplv_authorized_keys": "ssh-ed25519 AAAA"}, "caplv_authorized_keys is a text"},
+		"a bridge that is not in a list":          {map[string]any{"caplv_bridges": "br0"}, "caplv_bridges is a text"},
 		"a bridge with a slash":                   {map[string]any{"caplv_bridges": []string{"br0/../x"}}, "caplv_bridges"},
 		"every bridge":                            {map[string]any{"caplv_bridges": []string{"all"}, "caplv_mode": "session"}, "caplv_bridges"},
 		"an image without a digest":               {images(map[string]any{"name": "base.qcow2"}), "sha256"},
