@@ -22,6 +22,7 @@
 #   onboarded-system (default)      playbooks/onboard_host.yml has set it up, in system mode
 #   onboarded-session               the same in session mode
 #   one of rootfs.sh, as debian12   what somebody has installed; what to set up from there is up to the caller
+#   one of rocky.sh, as rocky8      the same, and looks like Rocky Linux
 #
 # CAPLV_BENCH_DIR (/var/tmp/caplv-bench) holds the bench:
 #

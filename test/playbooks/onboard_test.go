@@ -24,9 +24,13 @@ func TestAHostIsHardenedForSessionMode(t *testing.T) {
 	sum, err := h.Exec(t.Context(), "sha256sum", source)
 	g.Expect(err).NotTo(HaveOccurred())
 	before := list(t, h)
-	vars := variables(t, "system", map[string]any{"caplv_base_image_reserve_mib": 16, "caplv_base_images": []any{map[string]any{
-		"name": "node.qcow2", "sha256": strings.Fields(sum)[0], "sources": []any{map[string]any{"url": "file://" + source}},
-	}}})
+	vars := variables(t, "system", map[string]any{
+		// Numbers as texts, as "-e name=value" gives them.
+		"caplv_base_image_reserve_mib": "16", "caplv_base_image_max_gib": "1",
+		"caplv_base_images": []any{map[string]any{
+			"name": "node.qcow2", "sha256": strings.Fields(sum)[0], "sources": []any{map[string]any{"url": "file://" + source}},
+		}},
+	})
 
 	g.Expect(onboard(t, h, vars).Hosts[h.Name].Changed).To(BeNumerically(">", 0))
 	expectRecord(t, h, "system")
