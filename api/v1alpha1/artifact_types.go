@@ -231,7 +231,24 @@ type BaseImage struct {
 	// source says where the image comes from.
 	// +required
 	Source BaseImageSource `json:"source"`
+
+	// delivery is Push, with which the operator fetches the image once and sends it to each host, or Pull, with which each host fetches it from the
+	// source by itself. Pull needs a source of type HTTPS with a sha256.
+	// +optional
+	// +kubebuilder:default=Push
+	Delivery BaseImageDelivery `json:"delivery,omitempty"`
 }
+
+// BaseImageDelivery says how an image gets to a host.
+// +kubebuilder:validation:Enum=Push;Pull
+type BaseImageDelivery string
+
+const (
+	// DeliveryPush sends it from the operator.
+	DeliveryPush BaseImageDelivery = "Push"
+	// DeliveryPull has the host fetch it.
+	DeliveryPull BaseImageDelivery = "Pull"
+)
 
 // BaseImageSource is where a base image comes from. Exactly the member that type names is set.
 // +kubebuilder:validation:XValidation:rule="self.type == 'HTTPS' ? has(self.https) && !has(self.oci) && !has(self.s3) : true",message="type HTTPS needs the member https and no other source"

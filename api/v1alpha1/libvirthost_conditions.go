@@ -52,4 +52,49 @@ const (
 	HostKeyFromSpecReason = "FromSpec"
 	// HostKeyRecordedReason surfaces when the key seen at first contact was recorded and is verified since.
 	HostKeyRecordedReason = "RecordedAtFirstContact"
+
+	// BootstrappedCondition says whether the host is set up as spec.bootstrap wants it. It is absent without spec.bootstrap.
+	BootstrappedCondition = "Bootstrapped"
+	// BootstrappedReason surfaces when a run has set the host up.
+	BootstrappedReason = "Bootstrapped"
+	// BootstrapQueuedReason surfaces while a run waits for its turn.
+	BootstrapQueuedReason = "BootstrapQueued"
+	// BootstrapRunningReason surfaces while a run works on the host.
+	BootstrapRunningReason = "BootstrapRunning"
+	// BootstrapCheckedReason surfaces when spec.bootstrap.mode is check; the message says what would be changed.
+	BootstrapCheckedReason = "BootstrapChecked"
+	// BootstrapFailedReason surfaces when a task failed; the message names it.
+	BootstrapFailedReason = "BootstrapFailed"
+	// BootstrapUnreachableReason surfaces when Ansible could not reach the host, or lost it.
+	BootstrapUnreachableReason = "BootstrapUnreachable"
+	// BootstrapTimedOutReason surfaces when a run was ended after spec.bootstrap.timeout.
+	BootstrapTimedOutReason = "BootstrapTimedOut"
+	// BootstrapLostReason surfaces when a run ended and nobody knows how; it is begun again.
+	BootstrapLostReason = "BootstrapLost"
+	// BootstrapCanceledReason surfaces when a run was ended by somebody; it is begun again.
+	BootstrapCanceledReason = "BootstrapCanceled"
+	// RunnerUnavailableReason surfaces when neither the sidecar nor AWX can be asked.
+	RunnerUnavailableReason = "RunnerUnavailable"
+	// RunRejectedReason surfaces when the sidecar or AWX refuses the run; the message says what to change.
+	RunRejectedReason = "RunRejected"
+	// WaitingForBootstrapReason surfaces, in Ready, while the host is being set up.
+	WaitingForBootstrapReason = "WaitingForBootstrap"
+	// OffboardingReason surfaces, in Ready and Bootstrapped, while a deleted host is being off-boarded.
+	OffboardingReason = "Offboarding"
+
+	// SessionHardenedCondition says whether a host in session mode has what session mode needs, set up by the roles.
+	SessionHardenedCondition = "SessionHardened"
+	// SessionHardenedReason surfaces when it has.
+	SessionHardenedReason = "SessionHardened"
+	// SessionNotHardenedReason surfaces until then.
+	SessionNotHardenedReason = "SessionNotHardened"
+
+	// DriftedCondition says whether somebody has changed what the roles have set up. It is absent until a first check.
+	DriftedCondition = "Drifted"
+	// DriftedReason surfaces when a check found differences; the message names the tasks.
+	DriftedReason = "Drifted"
+	// InSyncReason surfaces when it found none.
+	InSyncReason = "InSync"
+	// DriftUnknownReason surfaces when the check could not be carried out.
+	DriftUnknownReason = "DriftUnknown"
 )

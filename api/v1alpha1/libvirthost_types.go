@@ -115,6 +115,11 @@ type LibvirtHostSpec struct {
 	// +kubebuilder:validation:Minimum=30
 	// +kubebuilder:validation:Maximum=86400
 	HealthCheckIntervalSeconds *int32 `json:"healthCheckIntervalSeconds,omitempty"`
+
+	// bootstrap has the operator set the host up, with an account that may become root. Without it the host is set up already, for example by
+	// playbooks/onboard_host.yml.
+	// +optional
+	Bootstrap *HostBootstrap `json:"bootstrap,omitempty"`
 }
 
 // MachineClaim names the one machine that may use a host.
@@ -181,7 +186,7 @@ type HostSetup struct {
 
 // LibvirtHostStatus is what the last probe of a host found.
 type LibvirtHostStatus struct {
-	// conditions are Ready, HostKeyPinned and Paused.
+	// conditions are Ready, HostKeyPinned, Bootstrapped, SessionHardened, Drifted and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -219,6 +224,10 @@ type LibvirtHostStatus struct {
 	// setup is how the Ansible roles have set the host up. It is absent for a host that was set up without them.
 	// +optional
 	Setup *HostSetup `json:"setup,omitempty"`
+
+	// bootstrap is how far the operator is with setting the host up.
+	// +optional
+	Bootstrap *HostBootstrapStatus `json:"bootstrap,omitempty"`
 
 	// machineRef is the machine that has claimed the host. It is claimed before the first step and released after the
 	// last, so that one machine at a time uses a host.
