@@ -219,6 +219,7 @@ type S3BootArtifacts struct {
 }
 
 // BaseImage is the root disk image that the controller stages on every host.
+// +kubebuilder:validation:XValidation:rule="!has(self.delivery) || self.delivery != 'Pull' || (has(self.source.https) && has(self.source.https.sha256))",message="delivery Pull needs source.https with a sha256, since nobody but the host sees the image; set them, or use delivery Push"
 type BaseImage struct {
 	// pool is the storage pool on each host that receives the image.
 	// +required

@@ -202,6 +202,9 @@ type AWXBackend struct {
 // RunPhase is where a run is.
 type RunPhase string
 
+// RunSubmitting is the phase of a run that was decided on, and that its backend may not have yet.
+const RunSubmitting RunPhase = "Submitting"
+
 // BootstrapRun is a run of a playbook on this host.
 type BootstrapRun struct {
 	// key identifies the run.
@@ -302,6 +305,27 @@ type HostBootstrapStatus struct {
 	AnsibleVersion string `json:"ansibleVersion,omitempty"`
 
 	// run is the last run, or the current one. It is recorded before the backend is asked, so that nothing runs twice.
+	// +optional
+	Run *BootstrapRun `json:"run,omitempty"`
+}
+
+// HostBaseImage is a base image of a LibvirtCluster that the operator brings to this host.
+type HostBaseImage struct {
+	// pool and volumeName are where it is.
+	// +required
+	Pool ResourceName `json:"pool"`
+	// +required
+	VolumeName ResourceName `json:"volumeName"`
+
+	// sha256 is the digest of the image that was brought there last.
+	// +optional
+	SHA256 SHA256 `json:"sha256,omitempty"`
+
+	// stagedAt is when.
+	// +optional
+	StagedAt *metav1.Time `json:"stagedAt,omitempty"`
+
+	// run is the last run, or the current one.
 	// +optional
 	Run *BootstrapRun `json:"run,omitempty"`
 }

@@ -229,6 +229,14 @@ type LibvirtHostStatus struct {
 	// +optional
 	Bootstrap *HostBootstrapStatus `json:"bootstrap,omitempty"`
 
+	// baseImages are the base images of LibvirtClusters on this host.
+	// +optional
+	// +listType=map
+	// +listMapKey=pool
+	// +listMapKey=volumeName
+	// +kubebuilder:validation:MaxItems=64
+	BaseImages []HostBaseImage `json:"baseImages,omitempty"`
+
 	// machineRef is the machine that has claimed the host. It is claimed before the first step and released after the
 	// last, so that one machine at a time uses a host.
 	// +optional

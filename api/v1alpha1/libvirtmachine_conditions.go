@@ -121,6 +121,13 @@ const (
 	BaseImageStagingReason = "BaseImageStaging"
 	// BaseImageStagedReason surfaces when the image's volume is present.
 	BaseImageStagedReason = "BaseImageStaged"
+	// BaseImageFetchFailedReason surfaces when the operator could not fetch the image; the message says what the source answered.
+	BaseImageFetchFailedReason = "BaseImageFetchFailed"
+	// BaseImageStagingFailedReason surfaces when the run that brings the image to the host failed; the message names its task.
+	BaseImageStagingFailedReason = "BaseImageStagingFailed"
+	// HostNotManagedReason surfaces when the image is not on the host and the operator has no account there that could bring it: its
+	// LibvirtHost has no spec.bootstrap.
+	HostNotManagedReason = "HostNotManaged"
 
 	// NodeLabelledCondition says whether spec.nodeLabels and spec.nodeAnnotations are on the Node.
 	NodeLabelledCondition = "NodeLabelled"

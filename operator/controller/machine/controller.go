@@ -54,6 +54,8 @@ type Reconciler struct {
 	Hosts hosts.Connector
 	// Jobs runs what takes longer than a reconcile may wait.
 	Jobs *job.Runner
+	// Images brings base images of clusters to hosts; nil leaves that to others.
+	Images ImageStager
 	// Recorder emits Events.
 	Recorder events.EventRecorder
 	// WatchFilterValue restricts the reconciler to objects with this value of Cluster API's watch label.

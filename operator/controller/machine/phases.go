@@ -39,6 +39,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		r.phaseDesired,
 		r.phaseBootstrap,
 		r.phaseClaim,
+		r.phaseBaseImage,
 		r.phaseConverge,
 	} {
 		err := p(ctx, s)
@@ -60,6 +61,8 @@ func (s *scope) requeueAfter(now time.Time) time.Duration {
 		return 0
 	case s.running:
 		return wake.Jitter(pollInterval)
+	case s.imageProblem != nil && s.imageProblem.Reason == infrav1.BaseImageStagingReason:
+		return stagingPoll
 	default:
 		return wake.Jitter(wake.RetryAfter(conditions.Get(s.before, infrav1.MachineReadyCondition), now, maxRetry))
 	}
@@ -99,6 +102,7 @@ func (r *Reconciler) phaseControlPlane(ctx context.Context, s *scope) error {
 		s.waiting = &Blocker{infrav1.WaitingForClusterInfrastructureReason, fmt.Sprintf("LibvirtCluster %q does not exist", ref.Name)}
 		return errStop
 	}
+	s.lcluster = lc
 	if conditions.IsTrue(lc, infrav1.ClusterReadyCondition) {
 		return nil
 	}

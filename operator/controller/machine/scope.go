@@ -33,6 +33,8 @@ type scope struct {
 	// owner and cluster are nil while unknown or gone. Set by findOwners.
 	owner   *clusterv1.Machine
 	cluster *clusterv1.Cluster
+	// lcluster is the LibvirtCluster of a machine that has yet to be provisioned. Set by phaseControlPlane.
+	lcluster *infrav1.LibvirtCluster
 	// lhost is the LibvirtHost. Set by phaseHost.
 	lhost *infrav1.LibvirtHost
 	// host is the connection. Set by phaseConnect.
@@ -48,6 +50,9 @@ type scope struct {
 	// bootstrapChecked and bootstrapProblem are what is known of the bootstrap data.
 	bootstrapChecked bool
 	bootstrapProblem *Blocker
+	// imageProblem is why the cluster's base image is not on the host yet; imageStaged says that it is.
+	imageProblem *Blocker
+	imageStaged  bool
 	// observed says that the host was asked for the domain; domainState, domainReason and seen are its answer, and seen
 	// is nil when the machine has no domain.
 	observed                  bool

@@ -20,6 +20,7 @@ var ownedConditions = []string{
 	infrav1.MachineReadyCondition,
 	infrav1.HostAvailableCondition,
 	infrav1.BootstrapDataAvailableCondition,
+	infrav1.BaseImageStagedCondition,
 	infrav1.DomainRunningCondition,
 	infrav1.CleanupStalledCondition,
 }
@@ -42,6 +43,7 @@ func updateStatus(s *scope) {
 	}
 	setHostAvailable(s)
 	setBootstrapDataAvailable(s)
+	setBaseImageStaged(s)
 	setDomainRunning(s)
 	setCleanupStalled(s)
 	setReady(s)
@@ -64,6 +66,16 @@ func setBootstrapDataAvailable(s *scope) {
 		set(s, infrav1.BootstrapDataAvailableCondition, metav1.ConditionFalse, *s.bootstrapProblem)
 	case s.bootstrapChecked:
 		set(s, infrav1.BootstrapDataAvailableCondition, metav1.ConditionTrue, Blocker{Reason: infrav1.BootstrapDataAvailableReason})
+	}
+}
+
+// setBaseImageStaged says nothing about an image that was there before anybody had to wait for it.
+func setBaseImageStaged(s *scope) {
+	switch {
+	case s.imageProblem != nil:
+		set(s, infrav1.BaseImageStagedCondition, metav1.ConditionFalse, *s.imageProblem)
+	case s.imageStaged && conditions.Has(s.machine, infrav1.BaseImageStagedCondition):
+		set(s, infrav1.BaseImageStagedCondition, metav1.ConditionTrue, Blocker{Reason: infrav1.BaseImageStagedReason})
 	}
 }
 
@@ -111,6 +123,8 @@ func setReady(s *scope) {
 		}
 	case s.bootstrapProblem != nil:
 		why = *s.bootstrapProblem
+	case s.imageProblem != nil:
+		why = *s.imageProblem
 	case s.domainProblem != nil:
 		why = *s.domainProblem
 	case s.running:
@@ -171,7 +185,7 @@ func isTrouble(c metav1.Condition) bool {
 	switch c.Reason {
 	case infrav1.RunningReason, infrav1.ProvisioningReason, infrav1.DeletingReason, infrav1.WaitingForOwnerMachineReason,
 		infrav1.WaitingForClusterInfrastructureReason, infrav1.WaitingForBootstrapDataReason, infrav1.HostNotReadyReason,
-		infrav1.HostInUseReason, infrav1.CloningDiskReason:
+		infrav1.HostInUseReason, infrav1.CloningDiskReason, infrav1.BaseImageStagingReason:
 		return false
 	}
 	return true
