@@ -16,6 +16,7 @@ LDFLAGS        ?= -s -w $(if $(VERSION),-X github.com/caplv/caplv/operator/versi
 export CGO_ENABLED ?= 0
 
 IMG            ?= localhost/caplv:dev
+RUNNER_IMG     ?= localhost/caplv-ansible-runner:dev
 CONTAINER_TOOL ?= podman
 FUZZTIME       ?= 10s
 BENCHTIME      ?= 1s
@@ -181,12 +182,14 @@ demo-down: ## Remove what the demo brought up.
 ##@ Container image
 
 .PHONY: podman-build
-podman-build: ## Build the manager's container image IMG.
+podman-build: ## Build the container images: the manager's IMG, and its sidecar's RUNNER_IMG.
 	$(CONTAINER_TOOL) build --build-arg LDFLAGS="$(LDFLAGS)" -t $(IMG) -f Containerfile .
+	$(CONTAINER_TOOL) build --build-arg LDFLAGS="$(LDFLAGS)" -t $(RUNNER_IMG) -f Containerfile.ansible-runner .
 
 .PHONY: podman-push
-podman-push: ## Push the container image IMG.
+podman-push: ## Push the container images IMG and RUNNER_IMG.
 	$(CONTAINER_TOOL) push $(IMG)
+	$(CONTAINER_TOOL) push $(RUNNER_IMG)
 
 ##@ Deployment
 
@@ -199,17 +202,17 @@ uninstall: bin/kustomize bin/kubectl ## Remove the CRDs, and with them every obj
 	bin/kustomize build $(CRDS) | bin/kubectl delete --ignore-not-found -f -
 
 .PHONY: deploy
-deploy: bin/kustomize bin/kubectl ## Deploy CRDs, roles, webhooks and the manager with image IMG.
-	hack/render.sh "$(IMG)" | bin/kubectl apply --server-side -f -
+deploy: bin/kustomize bin/kubectl ## Deploy CRDs, roles, webhooks and the manager with images IMG and RUNNER_IMG.
+	hack/render.sh "$(IMG)" "$(RUNNER_IMG)" | bin/kubectl apply --server-side -f -
 
 .PHONY: undeploy
 undeploy: bin/kustomize bin/kubectl ## Remove what deploy installed.
-	hack/render.sh "$(IMG)" | bin/kubectl delete --ignore-not-found -f -
+	hack/render.sh "$(IMG)" "$(RUNNER_IMG)" | bin/kubectl delete --ignore-not-found -f -
 
 .PHONY: build-installer
 build-installer: bin/kustomize ## Write everything that deploy applies to out/infrastructure-components.yaml.
 	mkdir -p out
-	hack/render.sh "$(IMG)" > out/infrastructure-components.yaml
+	hack/render.sh "$(IMG)" "$(RUNNER_IMG)" > out/infrastructure-components.yaml
 
 ##@ Housekeeping
 

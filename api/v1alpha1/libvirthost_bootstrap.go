@@ -11,7 +11,7 @@ const (
 	// BecomePasswordSecretKey is the key of the Secret of spec.bootstrap that holds what sudo asks for.
 	BecomePasswordSecretKey = "become-password"
 	// SSHPublicKeySecretKey is the key of a Secret that the operator has made with the public half of the SSH key.
-	SSHPublicKeySecretKey = "ssh-publickey"
+	SSHPublicKeySecretKey = "ssh-publickey" //nolint:gosec // The name of a key, and public.
 	// AWXTokenSecretKey and AWXCASecretKey are the keys of the Secret of spec.bootstrap.awx: the bearer token, and certificate authorities (PEM)
 	// that AWX is verified against.
 	AWXTokenSecretKey = "token"

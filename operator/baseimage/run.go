@@ -36,7 +36,8 @@ func (s *Stager) pullSource(ctx context.Context, w work) (map[string]any, error)
 		secret := &corev1.Secret{}
 		if err := s.APIReader.Get(ctx, name, secret); err != nil {
 			if apierrors.IsNotFound(err) {
-				return nil, &Error{infrav1.SecretNotFoundReason, fmt.Sprintf("Secret %s of spec.baseImage.source.https.credentialsSecretRef does not exist; create it with the keys username and password", name)}
+				return nil, &Error{infrav1.SecretNotFoundReason, fmt.Sprintf(
+					"Secret %s of spec.baseImage.source.https.credentialsSecretRef does not exist; create it with the keys username and password", name)}
 			}
 			return nil, fmt.Errorf("reading Secret %s: %w", name, err)
 		}
@@ -174,7 +175,8 @@ func (s *Stager) conclude(ctx context.Context, w work, digest string, run *infra
 	case result.FailedTask != "":
 		return &Error{infrav1.BaseImageStagingFailedReason, fmt.Sprintf("task %q failed: %s", result.FailedTask, result.Message)}
 	}
-	return &Error{infrav1.BaseImageStagingFailedReason, fmt.Sprintf("the run that brings the image to the host ended as %s: %s", status.Phase, first(status.Message, "no reason is known"))}
+	return &Error{infrav1.BaseImageStagingFailedReason, fmt.Sprintf(
+		"the run that brings the image to the host ended as %s: %s", status.Phase, first(status.Message, "no reason is known"))}
 }
 
 // end records a run as ended; with a digest, the image as staged.

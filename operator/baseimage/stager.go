@@ -63,7 +63,8 @@ func (s *Stager) Stage(ctx context.Context, object client.Object, lh *infrav1.Li
 	w := newWork(lh, lc)
 	if lh.Spec.Bootstrap == nil {
 		return &Error{infrav1.HostNotManagedReason, fmt.Sprintf(
-			"storage pool %q of the host has no volume %q, and LibvirtHost %s has no spec.bootstrap with an account that could bring it there; add that, or stage the image with playbooks/stage_base_image.yml",
+			"storage pool %q of the host has no volume %q, and LibvirtHost %s has no spec.bootstrap with an account that could bring it there; "+
+				"add that, or stage the image with playbooks/stage_base_image.yml",
 			w.image.Pool, w.image.VolumeName, lh.Name)}
 	}
 	state, known := s.Jobs.State(w.key)
