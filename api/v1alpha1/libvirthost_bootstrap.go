@@ -16,6 +16,9 @@ const (
 	// that AWX is verified against.
 	AWXTokenSecretKey = "token"
 	AWXCASecretKey    = "ca.crt"
+
+	// CheckNowAnnotation asks, with a value that it did not have before, for a check of a host that is set up, whatever spec.bootstrap.reapplyInterval is.
+	CheckNowAnnotation = "infrastructure.cluster.x-k8s.io/check-now"
 )
 
 // BootstrapMode says how far the operator goes.
@@ -77,6 +80,7 @@ type HostPool struct {
 
 // HostBootstrap says how the operator sets a host up, and keeps it so.
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || self.backend != 'AWX' || has(self.awx)",message="backend AWX needs awx with url and secretRef"
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) || has(self.backend) && self.backend == 'AWX'",message="backend Sidecar needs secretRef, with the SSH private key of user"
 type HostBootstrap struct {
 	// user is whom Ansible logs in as: root, or an account that may become root with sudo. It is not the service account of spec.uri.
 	// +optional
@@ -202,8 +206,13 @@ type AWXBackend struct {
 // RunPhase is where a run is.
 type RunPhase string
 
-// RunSubmitting is the phase of a run that was decided on, and that its backend may not have yet.
-const RunSubmitting RunPhase = "Submitting"
+// Phases of a run beside those of package ansible.
+const (
+	// RunSubmitting is the phase of a run that was decided on, and that its backend may not have yet.
+	RunSubmitting RunPhase = "Submitting"
+	// RunRejected is the phase of a run that its backend has refused.
+	RunRejected RunPhase = "Rejected"
+)
 
 // BootstrapRun is a run of a playbook on this host.
 type BootstrapRun struct {
@@ -235,11 +244,18 @@ type BootstrapRun struct {
 	// +kubebuilder:validation:MaxLength=64
 	DesiredStateHash string `json:"desiredStateHash,omitempty"`
 
+	// inputHash is what else it depended on: how the host is reached, and the versions of Secrets. A run that failed is begun again at once when
+	// that changes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	InputHash string `json:"inputHash,omitempty"`
+
 	// attempt counts runs for one desired state, from 1.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
 
-	// phase is Queued, Running, Succeeded, Failed, Unreachable, TimedOut, Canceled or Lost; and Submitting before the backend has it.
+	// phase is Queued, Running, Succeeded, Failed, Unreachable, TimedOut, Canceled or Lost; Submitting before the backend
+	// has it, and Rejected if it does not take it.
 	// +required
 	// +kubebuilder:validation:MaxLength=32
 	Phase RunPhase `json:"phase"`
@@ -291,6 +307,15 @@ type HostBootstrapStatus struct {
 	AppliedStateHash string `json:"appliedStateHash,omitempty"`
 	// +optional
 	AppliedAt *metav1.Time `json:"appliedAt,omitempty"`
+
+	// touchedAt is when the first run was submitted that may have changed something on the host. Without it there is nothing to off-board.
+	// +optional
+	TouchedAt *metav1.Time `json:"touchedAt,omitempty"`
+
+	// checkRequest is the value of the annotation infrastructure.cluster.x-k8s.io/check-now that was acted on last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	CheckRequest string `json:"checkRequest,omitempty"`
 
 	// checkedAt is when a run last compared the host with the desired state.
 	// +optional

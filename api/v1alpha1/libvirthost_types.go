@@ -263,6 +263,8 @@ type LibvirtHostStatus struct {
 // +kubebuilder:metadata:labels={"cluster.x-k8s.io/v1beta2=v1alpha1","clusterctl.cluster.x-k8s.io/move-hierarchy="}
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Bootstrapped",type=string,JSONPath=`.status.conditions[?(@.type=="Bootstrapped")].reason`
+// +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.bootstrap.run.progress`,priority=1
 // +kubebuilder:printcolumn:name="vCPUs",type=integer,JSONPath=`.status.capacity.availableVCPUs`,description="vCPUs available to machines"
 // +kubebuilder:printcolumn:name="Memory",type=integer,JSONPath=`.status.capacity.availableMemoryMB`,description="Memory available to machines, in MiB"
 // +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.status.machineRef.name`

@@ -377,6 +377,10 @@ func (in *HostBootstrapStatus) DeepCopyInto(out *HostBootstrapStatus) {
 		in, out := &in.AppliedAt, &out.AppliedAt
 		*out = (*in).DeepCopy()
 	}
+	if in.TouchedAt != nil {
+		in, out := &in.TouchedAt, &out.TouchedAt
+		*out = (*in).DeepCopy()
+	}
 	if in.CheckedAt != nil {
 		in, out := &in.CheckedAt, &out.CheckedAt
 		*out = (*in).DeepCopy()

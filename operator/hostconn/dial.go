@@ -33,9 +33,22 @@ func dial(ctx context.Context, target Target) (*ssh.Client, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	var client *ssh.Client
+	var fingerprint string
+	err = overKeys(target, func(algorithms []string) error {
+		return patiently(ctx, func() error {
+			client, fingerprint, err = dialOnce(ctx, target, signer, algorithms)
+			return err
+		})
+	})
+	return client, fingerprint, err
+}
+
+// overKeys repeats a handshake until the server shows the pinned key, or has shown all that it has.
+func overKeys(target Target, handshake func(algorithms []string) error) error {
 	var presented []string
 	for algorithms := hostKeyAlgorithms; len(algorithms) > 0; {
-		client, fingerprint, err := dialPatiently(ctx, target, signer, algorithms)
+		err := handshake(algorithms)
 		var other *unpinnedKeyError
 		var exhausted *ssh.AlgorithmNegotiationError
 		switch {
@@ -44,28 +57,28 @@ func dial(ctx context.Context, target Target) (*ssh.Client, string, error) {
 			presented = append(presented, other.fingerprint)
 			algorithms = withoutKeyType(algorithms, other.keyType)
 		case len(presented) > 0 && errors.As(err, &exhausted):
-			return nil, "", hostKeyMismatch(target, presented)
+			return hostKeyMismatch(target, presented)
 		default:
-			return client, fingerprint, err
+			return err
 		}
 	}
-	return nil, "", hostKeyMismatch(target, presented)
+	return hostKeyMismatch(target, presented)
 }
 
-// dialPatiently repeats a handshake that the server broke off.
-func dialPatiently(ctx context.Context, target Target, signer ssh.Signer, algorithms []string) (*ssh.Client, string, error) {
+// patiently repeats a handshake that the server broke off.
+func patiently(ctx context.Context, handshake func() error) error {
 	pause := handshakeRetryPause
 	for attempt := 0; ; attempt++ {
-		client, fingerprint, err := dialOnce(ctx, target, signer, algorithms)
+		err := handshake()
 		if attempt == handshakeRetries || !errors.Is(err, errBrokenOff) {
-			return client, fingerprint, err
+			return err
 		}
 		// Those that were refused together must not come back together.
 		timer := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // Jitter needs no secrecy.
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, "", err
+			return err
 		case <-timer.C:
 		}
 		pause *= 2
@@ -84,16 +97,10 @@ type attempt struct {
 }
 
 func dialOnce(ctx context.Context, target Target, signer ssh.Signer, algorithms []string) (*ssh.Client, string, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", target.Address)
+	conn, stop, err := openTCP(ctx, target)
 	if err != nil {
-		return nil, "", dialError(ctx, target, "connecting", err)
+		return nil, "", err
 	}
-	conn = target.traffic.on(conn)
-	// A server that accepts and then says nothing must not hold the caller.
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 
 	a := &attempt{target: target, hostKey: hostKeyVerifier{pinned: target.HostKeyFingerprint}}
@@ -115,6 +122,20 @@ func dialOnce(ctx context.Context, target Target, signer ssh.Signer, algorithms 
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return ssh.NewClient(c, channels, requests), a.hostKey.fingerprint(), nil
+}
+
+// openTCP opens the TCP connection of a handshake that ctx bounds until stop is called. A server that accepts and then says nothing must not hold
+// the caller.
+func openTCP(ctx context.Context, target Target) (conn net.Conn, stop func() bool, err error) {
+	conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", target.Address)
+	if err != nil {
+		return nil, nil, dialError(ctx, target, "connecting", err)
+	}
+	conn = target.traffic.on(conn)
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	return conn, context.AfterFunc(ctx, func() { _ = conn.Close() }), nil
 }
 
 // observe is told after each refused method of authentication. It leaves the choice of the next one to the library.
