@@ -90,7 +90,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 	concurrency := controller.Options{MaxConcurrentReconciles: o.concurrency}
 	if err := (&host.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Recorder: mgr.GetEventRecorder("libvirthost"),
-		RequireFingerprint: o.requireFingerprint, WatchFilterValue: o.watchFilter,
+		RequireFingerprint: o.requireFingerprint, WatchFilterValue: o.watchFilter, Runners: o.runners(mgr.GetAPIReader()), Jobs: job.New(ctx),
 	}).SetupWithManager(mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtHost reconciler: %w", err)
 	}

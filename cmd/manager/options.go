@@ -44,6 +44,7 @@ type options struct {
 	watchFilter        string
 	healthAddress      string
 	requireFingerprint bool
+	runnerSocket       string
 	webhookPort        int
 	webhookCertDir     string
 	logLevel           string
@@ -63,6 +64,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.watchFilter, "watch-filter", "", fmt.Sprintf("Reconcile only objects whose label %s has this value. Empty: all objects.", clusterv1.WatchLabel))
 	fs.StringVar(&o.healthAddress, "health-addr", ":9440", "Address of the health and readiness probes.")
 	fs.BoolVar(&o.requireFingerprint, "require-host-key-fingerprint", false, "Refuse LibvirtHosts without spec.hostKeyFingerprint instead of recording the first key seen.")
+	fs.StringVar(&o.runnerSocket, "ansible-runner-socket", "/run/caplv-ansible/runner.sock",
+		"Unix socket of the Ansible sidecar, which sets hosts up. Empty: there is none, and spec.bootstrap of LibvirtHosts needs AWX.")
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the admission webhooks. 0: run without them.")
 	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs",
 		"Directory with the certificate of the admission webhooks, tls.crt and tls.key, which are read again when they change.")

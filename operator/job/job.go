@@ -76,6 +76,14 @@ func (r *Runner) Start(key string, object client.Object, run func(context.Contex
 	}()
 }
 
+// Wake wakes the reconciler for an object before a job has ended, when it has news. It waits until the reconciler is told, or ctx ends.
+func (r *Runner) Wake(ctx context.Context, object client.Object) {
+	select {
+	case r.wakeUp <- event.GenericEvent{Object: object}:
+	case <-ctx.Done():
+	}
+}
+
 // State returns what is known of a job, and whether anything is.
 func (r *Runner) State(key string) (State, bool) {
 	r.mu.Lock()

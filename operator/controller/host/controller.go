@@ -6,7 +6,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,14 +32,17 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/index"
 	"github.com/caplv/caplv/operator/controller/wake"
+	"github.com/caplv/caplv/operator/hostrunner"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/hostsetup"
+	"github.com/caplv/caplv/operator/job"
 )
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts/status,verbs=get;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts/finalizers,verbs=update
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirtmachines,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles LibvirtHosts.
@@ -56,7 +61,12 @@ type Reconciler struct {
 	WatchFilterValue string
 	// ProbeTimeout bounds one probe; 30 s when it is zero.
 	ProbeTimeout time.Duration
+	// Runners run the playbooks that set hosts up. Without them, spec.bootstrap is answered with the reason RunnerUnavailable.
+	Runners Runners
+	// Jobs follow runs. They wake this reconciler, and no other.
+	Jobs *job.Runner
 
+	follower *follower
 	// now is the clock, replaced in tests.
 	now func() time.Time
 }
@@ -69,6 +79,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Optio
 	if r.ProbeTimeout == 0 {
 		r.ProbeTimeout = 30 * time.Second
 	}
+	if r.Runners == nil {
+		r.Runners = &hostrunner.Runners{Secrets: r.APIReader, RequireFingerprint: r.RequireFingerprint}
+	}
+	if r.Jobs == nil {
+		return errors.New("the reconciler of LibvirtHosts needs Jobs")
+	}
+	r.follower = newFollower(r.Jobs)
 	log := mgr.GetLogger().WithValues("controller", "libvirthost")
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("libvirthost").
@@ -87,6 +104,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, options controller.Optio
 			UpdateFunc:  func(event.UpdateEvent) bool { return false },
 			GenericFunc: func(event.GenericEvent) bool { return false },
 		})).
+		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(wake.Options(options)).
 		Complete(r)
 }
@@ -113,6 +131,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		return ctrl.Result{}, err
 	}
 
+	if managed(lh) {
+		// What was recorded of a run must not be read from a cache that does not have it yet.
+		if err := r.APIReader.Get(ctx, req.NamespacedName, lh); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+	}
 	deleting := !lh.DeletionTimestamp.IsZero()
 	if !deleting {
 		// Before any machine can use the host; its arrival wakes the reconciler again.
@@ -126,15 +150,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		return ctrl.Result{}, fmt.Errorf("listing the machines of the host: %w", err)
 	}
 	if deleting {
-		if done, err := r.finalize(ctx, lh, machines.Items); err != nil || done {
-			return ctrl.Result{}, err
+		if after, done, err := r.finalize(ctx, lh, machines.Items); err != nil || done {
+			return ctrl.Result{RequeueAfter: after}, err
 		}
+	}
+	inUse := len(machines.Items) > 0 || lh.Status.MachineRef != nil
+	afterSetup, _, err := r.bootstrap(ctx, lh, inUse)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	helper, err := patch.NewHelper(lh, r.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	before := conditions.Get(lh, infrav1.HostReadyCondition).DeepCopy()
+	before, hardened := conditions.Get(lh, infrav1.HostReadyCondition).DeepCopy(), conditions.Get(lh, infrav1.SessionHardenedCondition).DeepCopy()
 	defer func() {
 		if replaced, err := r.replaced(ctx, lh); err != nil || replaced {
 			// What was found is about another object; the one that is there now has woken the reconciler itself.
@@ -142,21 +171,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 			return
 		}
 		summarize(lh, machines.Items)
+		hostsetup.Harden(lh)
 		if err := helper.Patch(ctx, lh, patch.WithOwnedConditions{Conditions: ownedConditions}); err != nil {
 			result, reterr = ctrl.Result{}, err
 		}
 		r.announce(lh, before)
+		r.tell(lh, hardened, conditions.Get(lh, infrav1.SessionHardenedCondition))
 	}()
 
 	lh.Status.MachineCount = int32(min(len(machines.Items), 1<<30))
+	return ctrl.Result{RequeueAfter: sooner(afterSetup, r.observe(ctx, lh))}, nil
+}
+
+// observe probes the host if a probe is due, and returns when the next one is; zero for never.
+func (r *Reconciler) observe(ctx context.Context, lh *infrav1.LibvirtHost) time.Duration {
+	waits := hostsetup.AwaitsFirstRun(lh) && !conditions.IsTrue(lh, infrav1.HostReadyCondition)
+	if waits && lh.Status.ObservedGeneration == lh.Generation {
+		r.awaitSetup(lh)
+		return 0
+	}
 	if wait := r.untilProbe(lh); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
+		return wait
 	}
 	if !r.due(lh) {
-		return ctrl.Result{}, nil
+		return 0
 	}
 	r.probe(ctx, lh)
-	return ctrl.Result{RequeueAfter: r.nextProbe(lh)}, nil
+	if waits && !conditions.IsTrue(lh, infrav1.HostReadyCondition) {
+		// It was worth a look: somebody else may have set the host up.
+		r.awaitSetup(lh)
+		return 0
+	}
+	return r.nextProbe(lh)
+}
+
+// sooner is the earlier of two times to look again, of which zero is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // replaced says whether the object was deleted, or deleted and created again, while its host was being asked.
@@ -168,6 +222,9 @@ func (r *Reconciler) replaced(ctx context.Context, lh *infrav1.LibvirtHost) (boo
 	return current.UID != lh.UID, nil
 }
 
+// waits are reasons of hosts that are not ready and need nobody to look after them.
+var waits = []string{infrav1.HostDeletingReason, infrav1.WaitingForBootstrapReason, infrav1.OffboardingReason}
+
 // announce emits an Event when readiness has changed.
 func (r *Reconciler) announce(lh *infrav1.LibvirtHost, before *metav1.Condition) {
 	after := conditions.Get(lh, infrav1.HostReadyCondition)
@@ -175,7 +232,7 @@ func (r *Reconciler) announce(lh *infrav1.LibvirtHost, before *metav1.Condition)
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if after.Status != metav1.ConditionTrue && after.Reason != infrav1.HostDeletingReason {
+	if after.Status != metav1.ConditionTrue && !slices.Contains(waits, after.Reason) {
 		kind = corev1.EventTypeWarning
 	}
 	r.Recorder.Eventf(lh, nil, kind, after.Reason, "Probing", "%s", after.Message)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,10 +86,11 @@ type bench struct {
 
 func newBench(t *testing.T, change func(*infrav1.LibvirtHost)) *bench {
 	t.Helper()
-	b := &bench{WithT: NewWithT(t), t: t, connector: &connector{}, recorder: events.NewFakeRecorder(10), now: time.Now()}
+	b := &bench{WithT: NewWithT(t), t: t, connector: &connector{}, recorder: events.NewFakeRecorder(1000), now: time.Now()}
 	scheme := runtime.NewScheme()
 	b.Expect(infrav1.AddToScheme(scheme)).To(Succeed())
 	b.Expect(clusterv1.AddToScheme(scheme)).To(Succeed())
+	b.Expect(corev1.AddToScheme(scheme)).To(Succeed())
 	lh := &infrav1.LibvirtHost{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Generation: 1, Finalizers: []string{infrav1.HostFinalizer}},
 		Spec:       infrav1.LibvirtHostSpec{URI: "qemu+ssh://a@b/system", VirtType: infrav1.VirtTypeKVM},

@@ -5,9 +5,11 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -16,44 +18,86 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/hostsetup"
 )
 
 // namedMachines is how many machines a message names.
 const namedMachines = 3
 
 // ownedConditions are the conditions that this reconciler alone writes.
-var ownedConditions = []string{infrav1.HostReadyCondition, infrav1.HostKeyPinnedCondition}
+var ownedConditions = []string{infrav1.HostReadyCondition, infrav1.HostKeyPinnedCondition, infrav1.SessionHardenedCondition}
 
-// finalize lets a deleted host go when no machine needs it to be cleaned up. It returns true when there is nothing else to do.
-func (r *Reconciler) finalize(ctx context.Context, lh *infrav1.LibvirtHost, machines []infrav1.LibvirtMachine) (bool, error) {
+// finalize lets a deleted host go when no machine needs it to be cleaned up, and what the operator was asked to take away from it is gone. It returns
+// true when there is nothing else to do, until after.
+func (r *Reconciler) finalize(ctx context.Context, lh *infrav1.LibvirtHost, machines []infrav1.LibvirtMachine) (after time.Duration, done bool, err error) {
 	if !controllerutil.ContainsFinalizer(lh, infrav1.HostFinalizer) {
-		return true, nil
+		return 0, true, nil
 	}
+	needed, err := r.needed(ctx, lh, machines)
+	if err != nil || needed {
+		return 0, false, err
+	}
+	if after, released, err := r.bootstrap(ctx, lh, false); err != nil || !released {
+		return after, true, errors.Join(err, r.awaitOffboarding(ctx, lh))
+	}
+	r.Hosts.Forget(client.ObjectKeyFromObject(lh))
+	helper, err := patch.NewHelper(lh, r.Client)
+	if err != nil {
+		return 0, false, err
+	}
+	controllerutil.RemoveFinalizer(lh, infrav1.HostFinalizer)
+	return 0, true, client.IgnoreNotFound(helper.Patch(ctx, lh))
+}
+
+// needed says whether a machine still needs the host.
+func (r *Reconciler) needed(ctx context.Context, lh *infrav1.LibvirtHost, machines []infrav1.LibvirtMachine) (bool, error) {
 	if len(machines) > 0 {
-		return false, nil
+		return true, nil
 	}
 	// The cache may not know yet of a machine that has claimed the host.
 	live := &infrav1.LibvirtHost{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(lh), live); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	if ref := live.Status.MachineRef; ref != nil {
-		holder := &infrav1.LibvirtMachine{}
-		err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: lh.Namespace, Name: ref.Name}, holder)
-		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading LibvirtMachine %s, which has claimed the host: %w", ref.Name, err)
-		}
-		if err == nil && holder.UID == ref.UID {
-			return false, nil
-		}
+	ref := live.Status.MachineRef
+	if ref == nil {
+		return false, nil
 	}
-	r.Hosts.Forget(client.ObjectKeyFromObject(lh))
+	holder := &infrav1.LibvirtMachine{}
+	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: lh.Namespace, Name: ref.Name}, holder)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading LibvirtMachine %s, which has claimed the host: %w", ref.Name, err)
+	}
+	return err == nil && holder.UID == ref.UID, nil
+}
+
+// awaitOffboarding says in Ready what a deleted host waits for.
+func (r *Reconciler) awaitOffboarding(ctx context.Context, lh *infrav1.LibvirtHost) error {
 	helper, err := patch.NewHelper(lh, r.Client)
 	if err != nil {
-		return false, err
+		return err
 	}
-	controllerutil.RemoveFinalizer(lh, infrav1.HostFinalizer)
-	return true, client.IgnoreNotFound(helper.Patch(ctx, lh))
+	before := conditions.Get(lh, infrav1.HostReadyCondition).DeepCopy()
+	reason, message := infrav1.HostDeletingReason, "waiting for the run on the host to be ended"
+	if hostsetup.WantsOffboarding(lh) {
+		reason, message = infrav1.OffboardingReason, "waiting for what was set up to be taken away"
+	}
+	if b := conditions.Get(lh, infrav1.BootstrappedCondition); b != nil && b.Status != metav1.ConditionTrue {
+		message += ": " + b.Message
+	}
+	lh.Status.Ready = new(false)
+	conditions.Set(lh, metav1.Condition{Type: infrav1.HostReadyCondition, Status: metav1.ConditionFalse, Reason: reason, Message: message})
+	if err := helper.Patch(ctx, lh, patch.WithOwnedConditions{Conditions: ownedConditions}); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.announce(lh, before)
+	return nil
+}
+
+// awaitSetup says in Ready that the host is being set up for the first time.
+func (*Reconciler) awaitSetup(lh *infrav1.LibvirtHost) {
+	lh.Status.Ready = new(false)
+	conditions.Set(lh, hostsetup.Waiting(lh))
 }
 
 // summarize says of a host that is being deleted which machines keep it. It goes on being probed as long as they do.

@@ -17,6 +17,7 @@ import (
 	"github.com/caplv/caplv/operator/controller/wake"
 	"github.com/caplv/caplv/operator/hostctl"
 	"github.com/caplv/caplv/operator/hosts"
+	"github.com/caplv/caplv/operator/hostsetup"
 	"github.com/caplv/caplv/operator/setup"
 	"github.com/caplv/caplv/operator/virsh"
 )
@@ -26,12 +27,21 @@ const maxRetry = 5 * time.Minute
 
 // due says whether the host must be contacted at all: a host that was found in order and has no machines is left alone.
 func (r *Reconciler) due(lh *infrav1.LibvirtHost) bool {
-	return lh.Status.MachineCount > 0 || !conditions.IsTrue(lh, infrav1.HostReadyCondition) || lh.Status.ObservedGeneration != lh.Generation
+	return lh.Status.MachineCount > 0 || setUpSince(lh) || !conditions.IsTrue(lh, infrav1.HostReadyCondition) || lh.Status.ObservedGeneration != lh.Generation
+}
+
+// setUpSince says whether a run has set the host up since it was last probed, or nobody is to set it up any more.
+func setUpSince(lh *infrav1.LibvirtHost) bool {
+	if conditions.GetReason(lh, infrav1.HostReadyCondition) == infrav1.WaitingForBootstrapReason {
+		return !hostsetup.AwaitsFirstRun(lh)
+	}
+	b := lh.Status.Bootstrap
+	return b != nil && b.AppliedAt != nil && lh.Status.LastChecked.Before(b.AppliedAt)
 }
 
 // untilProbe returns how long the last probe is still good, or zero when a probe is due now.
 func (r *Reconciler) untilProbe(lh *infrav1.LibvirtHost) time.Duration {
-	if !r.due(lh) || lh.Status.LastChecked == nil || lh.Status.ObservedGeneration != lh.Generation {
+	if !r.due(lh) || setUpSince(lh) || lh.Status.LastChecked == nil || lh.Status.ObservedGeneration != lh.Generation {
 		return 0
 	}
 	next := lh.Status.LastChecked.Add(r.pause(lh))

@@ -82,7 +82,7 @@ func newFleet(t *testing.T, lag time.Duration, connect func(secrets client.Reade
 	connector := connect(mgr.GetAPIReader())
 	f.Expect(index.Add(t.Context(), mgr)).To(Succeed())
 	options := controller.Options{MaxConcurrentReconciles: fleetWorkers, SkipNameValidation: new(true)}
-	f.Expect((&host.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Recorder: mgr.GetEventRecorder("host")}).
+	f.Expect((&host.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Recorder: mgr.GetEventRecorder("host"), Jobs: job.New(t.Context())}).
 		SetupWithManager(mgr, options)).To(Succeed())
 	f.Expect((&Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: job.New(t.Context()), Recorder: mgr.GetEventRecorder("machine"),
