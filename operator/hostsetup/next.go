@@ -232,7 +232,9 @@ func (v View) KeepsPackages(run *infrav1.BootstrapRun) bool {
 	return v.InUse && run.Mode == infrav1.BootstrapApply && run.DesiredStateHash != "" && v.status().AppliedStateHash == run.DesiredStateHash
 }
 
-func succeeded(run *infrav1.BootstrapRun) bool { return run.Phase == infrav1.RunPhase(ansible.Succeeded) }
+func succeeded(run *infrav1.BootstrapRun) bool {
+	return run.Phase == infrav1.RunPhase(ansible.Succeeded)
+}
 
 func modeOf(check bool) infrav1.BootstrapMode {
 	if check {

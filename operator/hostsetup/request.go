@@ -107,7 +107,7 @@ func NewRun(v View, a Action) *infrav1.BootstrapRun {
 		run.Attempt = last.Attempt + 1
 	}
 	// The UID keeps it from the keys of an earlier object of this name, the time from those of a status that was lost, and nanoseconds from each other.
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s", v.Host.UID, HostName(v.Host), run.Playbook, run.Mode, v.Desired))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s\n%s", v.Host.UID, HostName(v.Host), run.Playbook, run.Mode, v.Desired, v.Inputs))
 	run.Key = fmt.Sprintf("host-%s-%d-%d", hex.EncodeToString(sum[:8]), v.Now.UnixNano(), run.Attempt)
 	return run
 }

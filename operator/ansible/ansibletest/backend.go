@@ -145,7 +145,10 @@ func (b *Backend) Fail(err error) {
 
 // Begin has a run begin.
 func (b *Backend) Begin(key string) {
-	b.change(key, func(r *run) { r.status.Phase = ansible.Running })
+	b.change(key, func(r *run) {
+		r.status.Phase = ansible.Running
+		r.events = append(r.events, ansible.Event{Sequence: int64(len(r.events) + 1), Type: ansible.PlayStarted, Play: "play"})
+	})
 }
 
 // Task has a run come to a task.
@@ -204,8 +207,16 @@ func (b *Backend) Keys() []string {
 	return append([]string(nil), b.order...)
 }
 
-// Submits and Cancels count calls.
-func (b *Backend) Submits() int { b.mu.Lock(); defer b.mu.Unlock(); return b.submits }
+// Submits counts calls.
+func (b *Backend) Submits() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.submits
+}
 
 // Cancels counts calls.
-func (b *Backend) Cancels() int { b.mu.Lock(); defer b.mu.Unlock(); return b.cancels }
+func (b *Backend) Cancels() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cancels
+}

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/cluster-api/util/conditions"
@@ -192,4 +193,11 @@ func reasons(told []string) []string {
 		reasons = append(reasons, strings.Join(strings.Fields(text)[:2], " "))
 	}
 	return reasons
+}
+
+func request() ctrl.Request { return ctrl.Request{NamespacedName: key} }
+
+// gone says whether the object is.
+func (b *setupBench) gone() bool {
+	return apierrors.IsNotFound(b.r.Client.Get(b.t.Context(), key, &infrav1.LibvirtHost{}))
 }
