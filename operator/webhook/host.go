@@ -90,5 +90,5 @@ func validateHost(lh *infrav1.LibvirtHost) field.ErrorList {
 		problems = append(problems, field.Invalid(spec.Child("nvramTemplatePath"), lh.Spec.NVRAMTemplatePath,
 			"a template of variables belongs to a firmware; set firmwarePath too, or remove nvramTemplatePath and let libvirt select both"))
 	}
-	return problems
+	return append(problems, validateBootstrap(lh)...)
 }
