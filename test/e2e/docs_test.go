@@ -66,7 +66,7 @@ func TestTheSamplesBuild(t *testing.T) {
 // TestTheOperatorHasNoMoreRightsThanItNeeds spot-checks the shipped roles with the account of the operator.
 func TestTheOperatorHasNoMoreRightsThanItNeeds(t *testing.T) {
 	for verb, want := range map[string]string{
-		"get secrets": "yes", "list secrets": "no", "watch secrets": "no", "create secrets": "no",
+		"get secrets": "yes", "list secrets": "no", "watch secrets": "no", "create secrets": "yes", "update secrets": "no", "delete secrets": "no",
 		"create libvirtmachines.infrastructure.cluster.x-k8s.io": "no", "delete libvirtmachines.infrastructure.cluster.x-k8s.io": "no",
 		"patch machines.cluster.x-k8s.io": "no", "get nodes": "no", "create pods": "no",
 		"create leases.coordination.k8s.io": "no", "create leases.coordination.k8s.io -n caplv-system": "yes",
