@@ -9,7 +9,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 # Where tools, guest images and everything else that is worth keeping between builds are cached.
 export CAPLV_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caplv
 
-# Stamped into the manager; empty without a release tag, and the manager then calls itself a development build.
+# Stamped into the programs; empty without a release tag, and they then call themselves development builds.
 VERSION        ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null)
 LDFLAGS        ?= -s -w $(if $(VERSION),-X github.com/caplv/caplv/operator/version.version=$(VERSION))
 # Everything is pure Go; the same setting everywhere lets builds and tests share their cache.
@@ -42,8 +42,8 @@ help: ## List the targets.
 ##@ Development
 
 .PHONY: build
-build: ## Build the manager: bin/manager.
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/manager ./cmd/manager
+build: ## Build the manager and its sidecar: bin/manager and bin/ansible-runner.
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/manager ./cmd/ansible-runner
 
 .PHONY: generate
 generate: bin/controller-gen ## Generate the API types' DeepCopy methods.

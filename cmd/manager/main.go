@@ -24,6 +24,7 @@ import (
 	"github.com/caplv/caplv/operator/hostconn"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/job"
+	"github.com/caplv/caplv/operator/logging"
 	"github.com/caplv/caplv/operator/version"
 	"github.com/caplv/caplv/operator/webhook"
 )
@@ -36,7 +37,7 @@ func main() {
 		fmt.Println(version.String())
 		return
 	}
-	log, flush, err := newLogger(o.logLevel, o.logFormat)
+	log, flush, err := logging.New(o.logLevel, o.logFormat)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(2)

@@ -8,11 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -142,31 +138,4 @@ func (o *options) webhookServer(tlsOptions []func(*tls.Config)) (webhook.Server,
 		return nil, fmt.Errorf("--webhook-cert-dir: %w; put tls.crt and tls.key there, or run without admission webhooks with --webhook-port=0", err)
 	}
 	return webhook.NewServer(webhook.Options{Port: o.webhookPort, CertDir: o.webhookCertDir, TLSOpts: tlsOptions}), nil
-}
-
-// newLogger returns a structured logger on standard error and the function that flushes it.
-func newLogger(level, format string) (logr.Logger, func(), error) {
-	parsed, err := zapcore.ParseLevel(level)
-	if err != nil {
-		return logr.Logger{}, nil, fmt.Errorf("--log-level: %w", err)
-	}
-	config := zap.NewProductionConfig()
-	config.Level = zap.NewAtomicLevelAt(parsed)
-	config.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
-	// Every reconcile that fails is logged; sampling would hide exactly those of a busy moment.
-	config.Sampling = nil
-	// Errors of hosts are expected; stack traces of the reconciler would bury them.
-	config.DisableStacktrace = true
-	switch format {
-	case "json":
-	case "console":
-		config.Encoding = "console"
-	default:
-		return logr.Logger{}, nil, fmt.Errorf("--log-format is %q; it must be json or console", format)
-	}
-	z, err := config.Build()
-	if err != nil {
-		return logr.Logger{}, nil, err
-	}
-	return zapr.NewLogger(z), func() { _ = z.Sync() }, nil
 }

@@ -18,6 +18,7 @@ import time
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.caplv.caplv.plugins.plugin_utils.progress import tell
 
 SLICE = 10
 CHUNK = 16 << 20
@@ -55,7 +56,9 @@ class ActionModule(ActionBase):
             if result.get("failed") or result.get("finished", True) or "progress" not in result:
                 return result
             progress = result["progress"]
-            display.display("[%s] %s: %s" % (task_vars.get("inventory_hostname"), args["name"], describe(progress)))
+            text = "%s: %s" % (args["name"], describe(progress))
+            display.display("[%s] %s" % (task_vars.get("inventory_hostname"), text))
+            tell(task_vars.get("inventory_hostname"), self._task.get_name(), text)
             args["failed_sources"] = result.get("failed_sources", [])
             if progress["phase"] == "upload":
                 failure = self._push(source, progress, args)
