@@ -200,14 +200,17 @@ func (b *Backend) tellingEvents(ctx context.Context, j *job, summaries []hostSum
 
 // complaint is what Ansible, or AWX, said of a run that got nowhere.
 func (b *Backend) complaint(ctx context.Context, j *job) string {
-	const nothing = "the run ended before any task: look at the output of the job in AWX"
+	const nothing = "the run ended, and nobody knows how: look at the output of the job in AWX"
 	var output string
 	if _, err := b.client.get(ctx, j.path()+"stdout/", url.Values{"format": {"txt"}}, &output); err != nil {
 		return nothing
 	}
 	for text := range strings.Lines(output) {
-		if strings.HasPrefix(text, "ERROR! ") || strings.HasPrefix(text, "[ERROR]: ") {
-			return scrub(text)
+		// The second is how ansible-core writes it from 2.19 on.
+		for _, prefix := range []string{"ERROR! ", "[ERROR]: "} {
+			if said, found := strings.CutPrefix(text, prefix); found {
+				return scrub(said)
+			}
 		}
 	}
 	return nothing
