@@ -5,7 +5,6 @@ package awx
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -113,7 +112,6 @@ func (s *Server) command(j *job, dir string) (*exec.Cmd, error) {
 		"ANSIBLE_HOST_KEY_CHECKING=False", "ANSIBLE_RETRY_FILES_ENABLED=False", "CAPLV_AWX_EVENTS=" + filepath.Join(dir, "events"),
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = grace
 	return cmd, nil
 }
 
@@ -157,8 +155,13 @@ func flow(value any, mark string) string {
 
 // carryOut runs the process, takes its events while it runs, and ends it when it is canceled or out of time.
 func (s *Server) carryOut(j *job, cmd *exec.Cmd, dir string) (status, explanation string, err error) {
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+	// A file: the connections that ssh keeps would hold a pipe open.
+	output, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = output.Close() }()
+	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return "", "", err
 	}
@@ -172,8 +175,9 @@ func (s *Server) carryOut(j *job, cmd *exec.Cmd, dir string) (status, explanatio
 	defer func() {
 		sweep(marker(dir))
 		reader.take()
+		content, _ := os.ReadFile(output.Name())
 		s.mu.Lock()
-		j.output = output.String()
+		j.output = string(content)
 		s.mu.Unlock()
 	}()
 	for {

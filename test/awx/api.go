@@ -43,8 +43,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	user, known := s.authenticate(r)
 	s.mu.Lock()
 	s.log = append(s.log, Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Token: known, Body: body, Time: time.Now()})
-	fault, redirect := s.fault(r), s.traps.Redirect
+	fault, redirect, hook := s.fault(r), s.traps.Redirect, s.hook
 	s.mu.Unlock()
+	if hook != nil {
+		hook(r.Method, r.URL.Path)
+	}
 	if redirect != "" {
 		http.Redirect(w, r, redirect+r.URL.RequestURI(), http.StatusFound)
 		return

@@ -50,6 +50,7 @@ type Server struct {
 	store  store
 	jobs   []*job
 	log    []Request
+	hook   func(method, path string)
 	tokens map[string]int
 	http   *httptest.Server
 	// running waits for the jobs' processes.
@@ -172,6 +173,13 @@ func (s *Server) Set(change func(*Traps)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.traps)
+}
+
+// OnRequest has a function called before each request is carried out, as if somebody else had been a moment faster. nil ends that.
+func (s *Server) OnRequest(hook func(method, path string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hook = hook
 }
 
 // Requests are all that have come so far, or since Forget.

@@ -113,7 +113,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 		Version string `json:"version"`
 	}
 	if _, err := b.client.get(ctx, "ping/", nil, &pong); err != nil {
-		return "", err
+		return "", classify(err, "read the API")
 	}
 	return pong.Version, nil
 }
