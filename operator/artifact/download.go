@@ -41,7 +41,7 @@ func (c *Cache) fetch(ctx context.Context, s Source, follow func(done, total int
 		if err == nil {
 			return r, nil
 		}
-		again := errors.Is(err, fetch.ErrReplaced) || errors.Is(err, errSpoiled)
+		again := errors.Is(err, fetch.ErrReplaced) || errors.Is(err, fetch.ErrNotResumable) || errors.Is(err, errSpoiled)
 		if again && try < maxReplacements {
 			if err = partial.Reset(); err == nil {
 				continue

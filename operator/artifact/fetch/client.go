@@ -155,15 +155,19 @@ type Answer struct {
 	Body   io.ReadCloser
 }
 
-// remote is one file on one server. Open makes one attempt.
-type remote interface {
+// opener is one file on one server. Open makes one attempt.
+type opener interface {
 	Open(ctx context.Context, ask Ask) (*Answer, error)
 }
 
-func (c *Client) remote(s Source) (remote, error) {
+func (c *Client) opener(s Source) (opener, error) {
 	switch l := s.Location.(type) {
 	case HTTPS:
 		return c.newHTTPS(s, l)
+	case OCI:
+		return c.newOCI(s, l)
+	case S3:
+		return c.newS3(s, l)
 	default:
 		return nil, fault.New(fault.InvalidSource, fault.Location, "the kind of source is not known")
 	}

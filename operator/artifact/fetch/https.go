@@ -22,7 +22,7 @@ type httpsFile struct {
 	place       string
 }
 
-func (c *Client) newHTTPS(s Source, l HTTPS) (remote, error) {
+func (c *Client) newHTTPS(s Source, l HTTPS) (opener, error) {
 	u, err := url.Parse(l.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fault.New(fault.InvalidSource, fault.Location, "this is not a URL that begins with https:// and names a file")

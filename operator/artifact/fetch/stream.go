@@ -18,6 +18,9 @@ import (
 var ErrReplaced error = fault.Transient(fault.Changing, fault.Location, nil, "the file was replaced while it was being fetched; "+
 	"upload new versions under new names, or wait until the upload has ended")
 
+// ErrNotResumable is the cause of an error in the middle of a file whose server does not say what identifies its bytes. The caller begins again.
+var ErrNotResumable = errors.New("the server sends no validator to resume with")
+
 var errStalled = errors.New("too few bytes for too long")
 
 // Stream reads a file to its end over as many connections as that takes.
@@ -31,7 +34,7 @@ type Stream struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	options Options
-	remote  remote
+	remote  opener
 	place   string
 
 	offset   int64
@@ -47,7 +50,7 @@ type Stream struct {
 // Open asks for a file, and again where another try may help. The Stream is to be closed. Every error is a *fault.Error; it is ErrReplaced
 // when the bytes of ask.Resume are not the server's any more.
 func (c *Client) Open(ctx context.Context, s Source, ask Ask) (*Stream, error) {
-	remote, err := c.remote(s)
+	remote, err := c.opener(s)
 	if err != nil {
 		return nil, err
 	}
@@ -180,10 +183,13 @@ func (s *Stream) readOnce(p []byte) (int, error) {
 }
 
 func (s *Stream) reconnect() error {
-	err := s.brokenBy(s.pending)
+	broken := s.brokenBy(s.pending)
 	s.disconnect()
-	if err := s.pause(err); err != nil {
+	if err := s.pause(broken); err != nil {
 		return err
+	}
+	if s.offset > 0 && !s.Version.Resumable {
+		return broken.Because(ErrNotResumable)
 	}
 	answer, err := s.connect(Ask{Resume: &s.Version, Offset: s.offset})
 	if err != nil {
@@ -197,7 +203,7 @@ func (s *Stream) reconnect() error {
 }
 
 // brokenBy says what ended a connection in the middle of a file.
-func (s *Stream) brokenBy(err error) error {
+func (s *Stream) brokenBy(err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
 	}
