@@ -36,11 +36,18 @@ func zstandard(p []byte) []byte {
 	return b.Bytes()
 }
 
+// xzOf has what was compressed already: the encoder is slow.
+var xzOf sync.Map
+
 func xzipped(p []byte) []byte {
+	if known, ok := xzOf.Load(digestOf(p)); ok {
+		return known.([]byte)
+	}
 	var b bytes.Buffer
 	w, _ := xz.NewWriter(&b)
 	_, _ = w.Write(p)
 	_ = w.Close()
+	xzOf.Store(digestOf(p), b.Bytes())
 	return b.Bytes()
 }
 

@@ -29,15 +29,19 @@ const (
 	bufferSize  = 256 << 10
 )
 
-// fetch transfers a file into the cache and pins it.
-func (c *Cache) fetch(ctx context.Context, s Source, follow func(done, total int64)) (result, error) {
+// fetch transfers a file into the cache and pins it. STREAM is an answer with the whole file, or nil.
+func (c *Cache) fetch(ctx context.Context, s Source, stream *fetch.Stream, follow func(done, total int64)) (result, error) {
 	partial, err := c.store.Begin(s.Key())
 	if err != nil {
+		if stream != nil {
+			stream.Close()
+		}
 		return result{}, err
 	}
 	defer c.measure()
 	for try := 0; ; try++ {
-		r, err := c.tryFetch(ctx, s, partial, follow)
+		r, err := c.tryFetch(ctx, s, stream, partial, follow)
+		stream = nil
 		if err == nil {
 			return r, nil
 		}
@@ -66,15 +70,8 @@ func keepsBytes(err error) bool {
 	}
 }
 
-func (c *Cache) tryFetch(ctx context.Context, s Source, partial *store.Partial, follow func(done, total int64)) (result, error) {
-	ask := fetch.Ask{}
-	var before fetch.Version
-	if partial.Journal.Offset > 0 && json.Unmarshal(partial.Journal.Version, &before) == nil && before.Resumable {
-		ask = fetch.Ask{Resume: &before, Offset: partial.Journal.Offset}
-	} else if err := partial.Reset(); err != nil {
-		return result{}, err
-	}
-	stream, err := c.client.Open(ctx, s, ask)
+func (c *Cache) tryFetch(ctx context.Context, s Source, stream *fetch.Stream, partial *store.Partial, follow func(done, total int64)) (result, error) {
+	stream, err := c.openFor(ctx, s, stream, partial)
 	if err != nil {
 		return result{}, err
 	}
@@ -93,6 +90,24 @@ func (c *Cache) tryFetch(ctx context.Context, s Source, partial *store.Partial, 
 		return result{}, err
 	}
 	return c.keep(s, partial, transfer, payload)
+}
+
+// openFor asks for what an unfinished fetch does not have yet, unless there is an answer with the whole file already.
+func (c *Cache) openFor(ctx context.Context, s Source, stream *fetch.Stream, partial *store.Partial) (*fetch.Stream, error) {
+	var before fetch.Version
+	if stream == nil && partial.Journal.Offset > 0 && json.Unmarshal(partial.Journal.Version, &before) == nil && before.Resumable {
+		return c.client.Open(ctx, s, fetch.Ask{Resume: &before, Offset: partial.Journal.Offset})
+	}
+	if err := partial.Reset(); err != nil {
+		if stream != nil {
+			stream.Close()
+		}
+		return nil, err
+	}
+	if stream != nil {
+		return stream, nil
+	}
+	return c.client.Open(ctx, s, fetch.Ask{})
 }
 
 // admit refuses what is too large before it is transferred.

@@ -83,22 +83,23 @@ func (c *Cache) pin(ctx context.Context, sha256, outcome string, follow func(don
 // ask asks the source, and fetches what the cache does not have.
 func (c *Cache) ask(ctx context.Context, s Source, follow func(done, total int64)) (result, error) {
 	have, version := c.cached(s)
-	if have != "" {
-		stream, err := c.client.Open(ctx, s, fetch.Ask{Known: version})
-		if err != nil {
-			return result{}, err
-		}
-		// A pinned digest is all there is to know: that the server lets the caller in is the question.
-		if stream.NotModified || have == s.SHA256 || (version != nil && version.Same(stream.Version)) {
-			stream.Close()
-			r, err := c.pin(ctx, have, confirmed, follow)
-			if !errors.Is(err, store.ErrMissing) {
-				return r, err
-			}
-		}
-		stream.Close()
+	if have == "" {
+		return c.fetch(ctx, s, nil, follow)
 	}
-	return c.fetch(ctx, s, follow)
+	stream, err := c.client.Open(ctx, s, fetch.Ask{Known: version})
+	if err != nil {
+		return result{}, err
+	}
+	// A pinned digest is all there is to know: that the server lets the caller in is the question.
+	if stream.NotModified || have == s.SHA256 || (version != nil && version.Same(stream.Version)) {
+		stream.Close()
+		r, err := c.pin(ctx, have, confirmed, follow)
+		if !errors.Is(err, store.ErrMissing) {
+			return r, err
+		}
+		stream = nil
+	}
+	return c.fetch(ctx, s, stream, follow)
 }
 
 // cached returns the digest that the cache has for a source, if any, and the version of the server's that this was.

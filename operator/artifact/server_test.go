@@ -93,8 +93,14 @@ func (s *fileServer) serve(w http.ResponseWriter, r *http.Request) {
 type cutWriter struct {
 	http.ResponseWriter
 
-	left int
-	sent *atomic.Int64
+	left   int
+	sent   *atomic.Int64
+	failed bool
+}
+
+func (w *cutWriter) WriteHeader(status int) {
+	w.failed = status >= 300
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *cutWriter) Write(p []byte) (int, error) {
@@ -106,7 +112,9 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 	if w.left >= 0 {
 		w.left -= len(p)
 	}
-	w.sent.Add(int64(len(p)))
+	if !w.failed {
+		w.sent.Add(int64(len(p)))
+	}
 	return w.ResponseWriter.Write(p)
 }
 

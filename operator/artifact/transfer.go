@@ -103,4 +103,3 @@ func (t *transfer) checkpoint() {
 }
 
 func (t *transfer) close() { t.stream.Close() }
-
