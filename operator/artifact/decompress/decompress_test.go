@@ -125,7 +125,9 @@ func TestAFileThatWantsTooMuchMemoryIsRefused(t *testing.T) {
 }
 
 // withCRC ends bytes with their checksum, as xz does.
-func withCRC(p []byte) []byte { return binary.LittleEndian.AppendUint32(bytes.Clone(p), crc32.ChecksumIEEE(p)) }
+func withCRC(p []byte) []byte {
+	return binary.LittleEndian.AppendUint32(bytes.Clone(p), crc32.ChecksumIEEE(p))
+}
 
 func TestErrorsOfTheCompressedSideArePassedOn(t *testing.T) {
 	g := NewWithT(t)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,6 +43,9 @@ type Partial struct {
 	key     string
 	data    *os.File
 	payload *os.File
+	// unpacking says that payload is what will be kept, and data what is thrown away in the end.
+	unpacking atomic.Bool
+	flushed   flusher
 	// Journal is what an earlier fetch has left; its Offset is 0 when there is nothing.
 	Journal Journal
 }
@@ -87,6 +91,7 @@ func (p *Partial) restore() error {
 	if p.Journal.Offset < 0 || p.Journal.Offset > info.Size() {
 		p.Journal = Journal{}
 	}
+	p.flushed = flusher{p.Journal.Offset, p.Journal.Offset}
 	return p.truncate(p.Journal.Offset)
 }
 
@@ -107,7 +112,8 @@ func (p *Partial) truncate(size int64) error {
 
 // Reset drops all bytes.
 func (p *Partial) Reset() error {
-	p.Journal = Journal{}
+	p.Journal, p.flushed = Journal{}, flusher{}
+	p.unpacking.Store(false)
 	if p.payload != nil {
 		p.payload.Close()
 		p.payload = nil
@@ -124,7 +130,13 @@ func (p *Partial) Reset() error {
 func (p *Partial) Read(b []byte) (int, error) { return p.data.Read(b) }
 
 // Write adds transferred bytes, once all earlier ones are read.
-func (p *Partial) Write(b []byte) (int, error) { return p.write(p.data, b) }
+func (p *Partial) Write(b []byte) (int, error) {
+	n, err := p.write(p.data, b)
+	if !p.unpacking.Load() {
+		p.flushed.wrote(p.data, n)
+	}
+	return n, err
+}
 
 func (p *Partial) write(file *os.File, b []byte) (int, error) {
 	if err := p.store.Grow(p.key, int64(len(b))); err != nil {
@@ -157,12 +169,38 @@ func (p *Partial) Payload() (io.Writer, error) {
 		return nil, failed(path, err)
 	}
 	p.payload = file
-	return writer{p}, nil
+	p.unpacking.Store(true)
+	return &writer{p: p}, nil
 }
 
-type writer struct{ p *Partial }
+type writer struct {
+	p       *Partial
+	flushed flusher
+}
 
-func (w writer) Write(b []byte) (int, error) { return w.p.write(w.p.payload, b) }
+func (w *writer) Write(b []byte) (int, error) {
+	n, err := w.p.write(w.p.payload, b)
+	w.flushed.wrote(w.p.payload, n)
+	return n, err
+}
+
+// flusher has the disk begin early with what is written, so that the sync at the end does not wait for all of it.
+type flusher struct{ begun, end int64 }
+
+const (
+	flushBytes         = 16 << 20
+	syncFileRangeWrite = 2
+)
+
+func (f *flusher) wrote(file *os.File, n int) {
+	f.end += int64(n)
+	if f.end-f.begun < flushBytes {
+		return
+	}
+	// It is a hint: the sync at the end reports errors.
+	_ = syscall.SyncFileRange(int(file.Fd()), f.begun, f.end-f.begun, syncFileRangeWrite) //nolint:gosec // A file descriptor is a small number.
+	f.begun = f.end
+}
 
 // Commit keeps the decompressed bytes under their digest, pinned, and drops the rest.
 func (p *Partial) Commit(digest string, size int64) error {
