@@ -128,11 +128,4 @@ const (
 	// HostNotManagedReason surfaces when the image is not on the host and the operator has no account there that could bring it: its
 	// LibvirtHost has no spec.bootstrap.
 	HostNotManagedReason = "HostNotManaged"
-
-	// NodeLabelledCondition says whether spec.nodeLabels and spec.nodeAnnotations are on the Node.
-	NodeLabelledCondition = "NodeLabelled"
-	// NodeLabelledReason surfaces when all declared keys are present on the Node.
-	NodeLabelledReason = "NodeLabelled"
-	// NodeNotJoinedReason surfaces until the kubelet has registered the Node.
-	NodeNotJoinedReason = "NodeNotJoined"
 )

@@ -341,8 +341,8 @@ type LibvirtMachineInitializationStatus struct {
 
 // LibvirtMachineStatus is the observed state of a machine.
 type LibvirtMachineStatus struct {
-	// conditions are Ready, HostAvailable, BootstrapDataAvailable, DomainRunning, BaseImageStaged, NodeLabelled,
-	// CleanupStalled and Paused.
+	// conditions are Ready, HostAvailable, BootstrapDataAvailable, DomainRunning, BaseImageStaged, NodeJoined,
+	// NodeLabelled, CleanupStalled and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -372,6 +372,17 @@ type LibvirtMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=36
 	DomainUUID string `json:"domainUUID,omitempty"`
+
+	// creationStartedAt is when domainUUID was written. Nothing that speaks for the machine, such as its kubelet's request
+	// for a certificate or its Node, can be older.
+	// +optional
+	CreationStartedAt *metav1.Time `json:"creationStartedAt,omitempty"`
+
+	// nodeClientCertificate is the one request for a client certificate of the machine's kubelet that was approved.
+	// Whoever holds bootstrap credentials can make requests for every machine, so no second one is approved. Remove it from
+	// the status if the certificate was lost before the Node joined, and the machine is not to be created again.
+	// +optional
+	NodeClientCertificate *NodeClientCertificate `json:"nodeClientCertificate,omitempty"`
 
 	// domainState is the state of the domain in libvirt's words, such as "running" or "shut off".
 	// +optional

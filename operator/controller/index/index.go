@@ -16,6 +16,8 @@ import (
 const (
 	// MachineByHost lists LibvirtMachines by the name of the LibvirtHost that they refer to.
 	MachineByHost = "spec.hostRef.name"
+	// MachineByNodeName lists LibvirtMachines by the name of their Node.
+	MachineByNodeName = "status.nodeName"
 	// HostBySystemUUID lists LibvirtHosts by the UUID of the host's board.
 	HostBySystemUUID = "status.systemUUID"
 )
@@ -23,6 +25,9 @@ const (
 // Add registers all indexes.
 func Add(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtMachine{}, MachineByHost, HostOfMachine); err != nil {
+		return err
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtMachine{}, MachineByNodeName, NodeNameOfMachine); err != nil {
 		return err
 	}
 	return mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtHost{}, HostBySystemUUID, SystemUUIDOfHost)
@@ -35,6 +40,16 @@ func HostOfMachine(o client.Object) []string {
 		return nil
 	}
 	return []string{m.Spec.HostRef.Name}
+}
+
+// NodeNameOfMachine is the index function of MachineByNodeName. Only the operator writes the field, and no two machines get the same
+// name.
+func NodeNameOfMachine(o client.Object) []string {
+	m, ok := o.(*infrav1.LibvirtMachine)
+	if !ok || m.Status.NodeName == "" {
+		return nil
+	}
+	return []string{m.Status.NodeName}
 }
 
 // SystemUUIDOfHost is the index function of HostBySystemUUID.

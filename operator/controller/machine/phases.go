@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/patch"
@@ -191,6 +192,7 @@ func (r *Reconciler) recordIdentity(ctx context.Context, s *scope) error {
 	base := s.machine.DeepCopy()
 	s.machine.Status.NodeName = s.desired.Name
 	s.machine.Status.DomainUUID = s.desired.UUID
+	s.machine.Status.CreationStartedAt = new(metav1.Now())
 	if err := r.guarded(writeIdentity, func() error { return r.Client.Status().Patch(ctx, s.machine, client.MergeFrom(base)) }); err != nil {
 		return fmt.Errorf("recording the machine's identity: %w", err)
 	}
