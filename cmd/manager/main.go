@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/caplv/caplv/operator/controller/cluster"
+	"github.com/caplv/caplv/operator/controller/csr"
 	"github.com/caplv/caplv/operator/controller/host"
 	"github.com/caplv/caplv/operator/controller/index"
 	"github.com/caplv/caplv/operator/controller/machine"
+	"github.com/caplv/caplv/operator/controller/node"
 	"github.com/caplv/caplv/operator/hostconn"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/job"
@@ -71,7 +73,7 @@ func run(ctx context.Context, o *options) error {
 	conns := hostconn.NewPool(hostconn.Options{})
 	defer func() { _ = conns.Close() }()
 	metrics.RegisterRESTClientMetrics(metrics.MetricRequestLatency)
-	for _, register := range []func(prometheus.Registerer) error{hostconn.Register, machine.RegisterMetrics} {
+	for _, register := range []func(prometheus.Registerer) error{hostconn.Register, machine.RegisterMetrics, csr.RegisterMetrics} {
 		if err := register(metrics.Registry); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
@@ -106,6 +108,9 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtMachine reconciler: %w", err)
 	}
+	if err := setupNodes(ctx, mgr, o, concurrency); err != nil {
+		return err
+	}
 	if err := setupWebhooks(mgr, o); err != nil {
 		return err
 	}
@@ -113,6 +118,26 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 		return err
 	}
 	return mgr.AddReadyzCheck("ping", healthz.Ping)
+}
+
+// setupNodes registers the reconcilers that let a machine's kubelet join and look after its Node.
+func setupNodes(ctx context.Context, mgr ctrl.Manager, o *options, concurrency controller.Options) error {
+	if err := (&node.Reconciler{
+		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("node"), WatchFilterValue: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
+		return fmt.Errorf("setting up the Node reconciler: %w", err)
+	}
+	if o.csrApprover == csrApproverOff {
+		mgr.GetLogger().Info("Leaving certificates of kubelets to somebody else, because --csr-approver is off")
+		return nil
+	}
+	if err := (&csr.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("csr-approver"),
+		APIServer: mgr.GetConfig().Host, WatchFilterValue: o.watchFilter,
+	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
+		return fmt.Errorf("setting up the CSR approver: %w", err)
+	}
+	return nil
 }
 
 // setupWebhooks registers the admission webhooks, unless they are off. The manager is ready when they answer.

@@ -22,8 +22,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/controller/node"
 	"github.com/caplv/caplv/operator/version"
 	admission "github.com/caplv/caplv/operator/webhook"
+)
+
+// The values of --csr-approver.
+const (
+	csrApproverOn  = "on"
+	csrApproverOff = "off"
 )
 
 const leaderElectionID = "caplv-manager.infrastructure.cluster.x-k8s.io"
@@ -41,6 +48,7 @@ type options struct {
 	healthAddress      string
 	requireFingerprint bool
 	runnerSocket       string
+	csrApprover        string
 	webhookPort        int
 	webhookCertDir     string
 	logLevel           string
@@ -62,6 +70,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.requireFingerprint, "require-host-key-fingerprint", false, "Refuse LibvirtHosts without spec.hostKeyFingerprint instead of recording the first key seen.")
 	fs.StringVar(&o.runnerSocket, "ansible-runner-socket", "/run/caplv-ansible/runner.sock",
 		"Unix socket of the Ansible sidecar, which sets hosts up. Empty: there is none, and spec.bootstrap of LibvirtHosts needs AWX.")
+	fs.StringVar(&o.csrApprover, "csr-approver", csrApproverOn, "Approve certificates of the machines' kubelets: on, or off to leave that to somebody else.")
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the admission webhooks. 0: run without them.")
 	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs",
 		"Directory with the certificate of the admission webhooks, tls.crt and tls.key, which are read again when they change.")
@@ -92,6 +101,9 @@ func (o *options) managerOptions() (ctrl.Options, error) {
 	if o.concurrency < 1 {
 		return ctrl.Options{}, fmt.Errorf("--max-concurrent-reconciles is %d; it must be at least 1", o.concurrency)
 	}
+	if o.csrApprover != csrApproverOn && o.csrApprover != csrApproverOff {
+		return ctrl.Options{}, fmt.Errorf("--csr-approver is %q; it must be %s or %s", o.csrApprover, csrApproverOn, csrApproverOff)
+	}
 	tlsOptions, metricsOptions, err := flags.GetManagerOptions(o.manager)
 	if err != nil {
 		return ctrl.Options{}, err
@@ -116,7 +128,9 @@ func (o *options) managerOptions() (ctrl.Options, error) {
 		HealthProbeBindAddress:        o.healthAddress,
 		Metrics:                       *metricsOptions,
 		WebhookServer:                 webhookServer,
-		Cache:                         cache.Options{SyncPeriod: &resync},
+		Cache: cache.Options{SyncPeriod: &resync, ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}: {Transform: node.Slim},
+		}},
 		// Secrets are read when they are needed, so that the operator neither lists them nor keeps them in memory.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	}

@@ -20,7 +20,7 @@ func (r *Request) Decide(k *Known) Decision {
 	if r.Serving {
 		rules = append(rules, r.checkServingNode, r.checkNames, r.checkIdentities, r.checkAddresses)
 	} else {
-		rules = append(rules, r.checkJoining, r.checkTime, r.checkNewer, r.checkApproval)
+		rules = append(rules, r.checkJoining, r.checkTime, r.checkApproval, r.checkNewer)
 	}
 	rules = append(rules, checkLoad)
 	for _, rule := range rules {
@@ -87,7 +87,9 @@ func (r *Request) checkTime(k *Known) *Decision {
 
 // checkNewer leaves out what the kubelet has given up: it makes a new key for each request, and forgets the old one.
 func (r *Request) checkNewer(k *Known) *Decision {
-	if k.NewerRequest == "" {
+	// An approval that was recorded binds, since no other one can follow.
+	recorded := k.Machine.Approval != nil && k.Machine.Approval.RequestUID == r.UID
+	if k.NewerRequest == "" || recorded {
 		return nil
 	}
 	return ignore(Superseded, "%s is a newer request for the same node", k.NewerRequest)

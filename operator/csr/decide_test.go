@@ -93,6 +93,9 @@ var ofClient = []rule{
 	{"the kubelet has asked again since", same, func(k *Known) { k.NewerRequest = "node-csr-2" }, Ignore, Superseded},
 	{"another key of this incarnation was approved (H2)", same, func(k *Known) { k.Machine.Approval = &Approval{RequestUID: "other", PublicKeySHA256: "other"} }, Ignore, ApprovedBefore},
 	{"the signer has refused the other key", same, func(k *Known) { k.Machine.Approval = &Approval{RequestUID: "other", Failed: true} }, Approve, Approved},
+	{"the kubelet has asked again since the approval was recorded", same, func(k *Known) {
+		k.NewerRequest, k.Machine.Approval = "node-csr-2", &Approval{RequestUID: "uid-csr"}
+	}, Approve, Approved},
 	{"the approval of this request was recorded and not carried out", same, func(k *Known) { k.Machine.Approval = &Approval{RequestUID: "uid-csr"} }, Approve, Approved},
 }
 

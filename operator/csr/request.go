@@ -239,3 +239,10 @@ func sameSet[T ~string](got []T, want ...T) bool {
 	slices.Sort(want)
 	return slices.Equal(sorted, want)
 }
+
+// Failed returns whether the signer has refused a request for good.
+func Failed(csr *certificatesv1.CertificateSigningRequest) bool {
+	return len(csr.Status.Certificate) == 0 && slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateFailed
+	})
+}
