@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -76,5 +77,31 @@ func TestTheManagerServesWebhooksOrSaysThatItDoesNot(t *testing.T) {
 			_, pattern := mgr.GetWebhookServer().WebhookMux().Handler(request)
 			g.Expect(pattern).To(Equal(row.wantPath))
 		})
+	}
+}
+
+func TestTheApproverIsOnOrOff(t *testing.T) {
+	for _, row := range []struct {
+		args    []string
+		want    string
+		refused bool
+	}{
+		{nil, csrApproverOn, false},
+		{[]string{"--csr-approver=off"}, csrApproverOff, false},
+		{[]string{"--csr-approver=false"}, "false", true},
+		{[]string{"--csr-approver="}, "", true},
+	} {
+		g := NewWithT(t)
+		o := &options{}
+		fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+		o.addFlags(fs)
+		g.Expect(fs.Parse(append(row.args, "--webhook-port=0"))).To(Succeed())
+		g.Expect(o.csrApprover).To(Equal(row.want))
+		_, err := o.managerOptions()
+		if row.refused {
+			g.Expect(err).To(MatchError(And(ContainSubstring("--csr-approver"), ContainSubstring("it must be on or off"))))
+			continue
+		}
+		g.Expect(err).NotTo(HaveOccurred())
 	}
 }

@@ -33,6 +33,10 @@ func (r *Reconciler) approve(
 	if _, err := r.learnMachine(ctx, r.APIReader, known, lm); err != nil {
 		return csr.Decision{}, err
 	}
+	var err error
+	if known.Load, err = r.countLoad(ctx, 0); err != nil {
+		return csr.Decision{}, err
+	}
 	decision := request.Decide(known)
 	if decision.Outcome != csr.Approve {
 		return decision, nil

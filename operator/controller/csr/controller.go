@@ -142,7 +142,7 @@ func (r *Reconciler) requestsOf(ctx context.Context, node string) []reconcile.Re
 
 // Reconcile decides about one request, and approves it or says why not.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	load, err := r.countLoad(ctx)
+	load, err := r.countLoad(ctx, loadAge)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/caplv/caplv/operator/csr"
 )
 
-// loadAge is how old a count of the pending requests may be. It bounds the work when very many arrive at once.
+// loadAge is how old a count of the pending requests may be until one is about to be approved. It bounds the work when very many
+// arrive at once.
 const loadAge = time.Second
 
 // loadCounter remembers the last count.
@@ -25,12 +26,12 @@ type loadCounter struct {
 	load csr.Load
 }
 
-// countLoad counts the pending requests, at most once in loadAge.
-func (r *Reconciler) countLoad(ctx context.Context) (csr.Load, error) {
+// countLoad counts the pending requests, unless that was done less than age ago.
+func (r *Reconciler) countLoad(ctx context.Context, age time.Duration) (csr.Load, error) {
 	r.load.mu.Lock()
 	defer r.load.mu.Unlock()
 	now := time.Now()
-	if now.Sub(r.load.at) < loadAge {
+	if now.Sub(r.load.at) < age {
 		return r.load.load, nil
 	}
 	created, err := r.creations(ctx)
