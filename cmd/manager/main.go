@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/caplv/caplv/operator/artifact"
 	"github.com/caplv/caplv/operator/controller/cluster"
 	"github.com/caplv/caplv/operator/controller/csr"
 	"github.com/caplv/caplv/operator/controller/host"
@@ -73,7 +74,7 @@ func run(ctx context.Context, o *options) error {
 	conns := hostconn.NewPool(hostconn.Options{})
 	defer func() { _ = conns.Close() }()
 	metrics.RegisterRESTClientMetrics(metrics.MetricRequestLatency)
-	for _, register := range []func(prometheus.Registerer) error{hostconn.Register, machine.RegisterMetrics, csr.RegisterMetrics} {
+	for _, register := range []func(prometheus.Registerer) error{hostconn.Register, machine.RegisterMetrics, csr.RegisterMetrics, artifact.Register} {
 		if err := register(metrics.Registry); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
@@ -90,10 +91,15 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 	if err := index.Add(ctx, mgr); err != nil {
 		return fmt.Errorf("adding indexes: %w", err)
 	}
+	runners, jobs := o.runners(mgr.GetAPIReader()), job.New(ctx)
+	images, err := o.images(mgr, runners, jobs)
+	if err != nil {
+		return err
+	}
 	concurrency := controller.Options{MaxConcurrentReconciles: o.concurrency}
 	if err := (&host.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Recorder: mgr.GetEventRecorder("libvirthost"),
-		RequireFingerprint: o.requireFingerprint, WatchFilterValue: o.watchFilter, Runners: o.runners(mgr.GetAPIReader()), Jobs: job.New(ctx),
+		RequireFingerprint: o.requireFingerprint, WatchFilterValue: o.watchFilter, Runners: runners, Jobs: job.New(ctx),
 	}).SetupWithManager(mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtHost reconciler: %w", err)
 	}
@@ -103,7 +109,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 		return fmt.Errorf("setting up the LibvirtCluster reconciler: %w", err)
 	}
 	if err := (&machine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: job.New(ctx),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: jobs, Images: images,
 		Recorder: mgr.GetEventRecorder("libvirtmachine"), WatchFilterValue: o.watchFilter, FailPoint: failPoint(),
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtMachine reconciler: %w", err)

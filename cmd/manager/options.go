@@ -48,6 +48,7 @@ type options struct {
 	healthAddress      string
 	requireFingerprint bool
 	runnerSocket       string
+	imageCacheDir      string
 	csrApprover        string
 	webhookPort        int
 	webhookCertDir     string
@@ -70,6 +71,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.requireFingerprint, "require-host-key-fingerprint", false, "Refuse LibvirtHosts without spec.hostKeyFingerprint instead of recording the first key seen.")
 	fs.StringVar(&o.runnerSocket, "ansible-runner-socket", "/run/caplv-ansible/runner.sock",
 		"Unix socket of the Ansible sidecar, which sets hosts up. Empty: there is none, and spec.bootstrap of LibvirtHosts needs AWX.")
+	fs.StringVar(&o.imageCacheDir, "base-image-cache-dir", "/var/cache/caplv/baseimages",
+		"Directory for base images that are sent to hosts. The Ansible sidecar must see it under the same path.")
 	fs.StringVar(&o.csrApprover, "csr-approver", csrApproverOn, "Approve certificates of the machines' kubelets: on, or off to leave that to somebody else.")
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the admission webhooks. 0: run without them.")
 	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs",

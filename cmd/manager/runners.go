@@ -4,16 +4,42 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/ansible"
+	"github.com/caplv/caplv/operator/ansible/sidecar"
+	"github.com/caplv/caplv/operator/artifact"
+	"github.com/caplv/caplv/operator/baseimage"
 	"github.com/caplv/caplv/operator/hostrunner"
+	"github.com/caplv/caplv/operator/job"
 )
 
 // runners are those who can run playbooks. Secrets are read with a reader that does not cache.
 func (o *options) runners(secrets client.Reader) *hostrunner.Runners {
-	return &hostrunner.Runners{
+	r := &hostrunner.Runners{
 		Secrets: secrets, RequireFingerprint: o.requireFingerprint,
-		Backends: map[infrav1.BootstrapBackend]hostrunner.BackendFunc{},
+		Backends: map[infrav1.BootstrapBackend]hostrunner.BackendFunc{infrav1.BackendAWX: hostrunner.AWX(secrets)},
 	}
+	if o.runnerSocket != "" {
+		client := sidecar.New(o.runnerSocket)
+		r.Backends[infrav1.BackendSidecar] = func(context.Context, *infrav1.LibvirtHost) (ansible.Backend, error) { return client, nil }
+	}
+	return r
+}
+
+// images brings base images to hosts. jobs wake the reconciler of machines.
+func (o *options) images(mgr ctrl.Manager, runners *hostrunner.Runners, jobs *job.Runner) (*baseimage.Stager, error) {
+	cache, err := artifact.NewCache(o.imageCacheDir, artifact.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("opening the cache of base images (--base-image-cache-dir=%s): %w", o.imageCacheDir, err)
+	}
+	return &baseimage.Stager{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Runners: runners, Jobs: jobs,
+		Fetcher: &baseimage.CacheFetcher{Cache: cache, Secrets: mgr.GetAPIReader()},
+	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -83,10 +84,10 @@ func TestTheShippedManifestsFitTogether(t *testing.T) {
 	g.Expect(service.Spec.Ports[0].Port).To(BeEquivalentTo(443), "the port that a webhook's Service has unless it says otherwise")
 	g.Expect(pod.Labels).To(HaveKeyWithValue("control-plane", service.Spec.Selector["control-plane"]))
 	g.Expect(manager.Ports).To(ContainElement(corev1.ContainerPort{Name: service.Spec.Ports[0].TargetPort.StrVal, ContainerPort: 9443, Protocol: corev1.ProtocolTCP}))
+	certs := pod.Spec.Volumes[slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == manager.VolumeMounts[0].Name })]
 	g.Expect(manager.Args).To(ContainElements("--webhook-port=9443", "--webhook-cert-dir="+manager.VolumeMounts[0].MountPath))
-	g.Expect(manager.VolumeMounts[0].Name).To(Equal(pod.Spec.Volumes[0].Name))
 
-	g.Expect(text(certificate, "spec", "secretName")).To(Equal(pod.Spec.Volumes[0].Secret.SecretName))
+	g.Expect(text(certificate, "spec", "secretName")).To(Equal(certs.Secret.SecretName))
 	names, _, err := unstructured.NestedStringSlice(certificate.Object, "spec", "dnsNames")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(names).To(ContainElement(service.Name + "." + service.Namespace + ".svc"))
