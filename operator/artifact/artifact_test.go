@@ -41,7 +41,8 @@ var xzOf sync.Map
 
 func xzipped(p []byte) []byte {
 	if known, ok := xzOf.Load(digestOf(p)); ok {
-		return known.([]byte)
+		compressed, _ := known.([]byte)
+		return compressed
 	}
 	var b bytes.Buffer
 	w, _ := xz.NewWriter(&b)

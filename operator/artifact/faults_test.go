@@ -190,7 +190,7 @@ func TestAServerThatTricklesIsGivenUp(t *testing.T) {
 			if _, err := w.Write([]byte{0}); err != nil || r.Context().Err() != nil {
 				break
 			}
-			w.(http.Flusher).Flush()
+			flush(w)
 			time.Sleep(20 * time.Millisecond)
 		}
 		return true
@@ -262,7 +262,7 @@ func TestCertificatesAreVerifiedUnlessTheSourceSaysOtherwise(t *testing.T) {
 	g := NewWithT(t)
 	expired := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }))
 	certificate, pool := newCertificate(t, time.Now().Add(-time.Hour))
-	expired.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} //nolint:gosec // A server of the test.
+	expired.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	expired.StartTLS()
 	t.Cleanup(expired.Close)
 	server := newFileServer(t, []byte("x"))
@@ -363,7 +363,7 @@ func TestTheCacheIsVerifiedAfterAStart(t *testing.T) {
 	g.Expect(cache.Close()).To(Succeed())
 
 	g.Expect(os.Chmod(got.Path, 0o600)).To(Succeed())
-	g.Expect(os.WriteFile(got.Path, bytes.Repeat([]byte{0}, len(file)), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(got.Path, make([]byte, len(file)), 0o600)).To(Succeed())
 	cache = newCache(t, dir, quick(server.roots()))
 	got, err = cache.Get(t.Context(), server.source(), nil)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -52,16 +52,18 @@ func (c *Cache) provide(ctx context.Context, s Source, follow func(done, total i
 		}
 	}
 	// Two sources with the same digest are one file, and so is what two callers with different credentials get from one place.
-	for _, name := range []string{"digest " + s.SHA256, "source " + s.Key()} {
-		if name == "digest " {
-			continue
-		}
-		unlock, err := c.digests.lock(ctx, name)
+	if s.SHA256 != "" {
+		unlock, err := c.digests.lock(ctx, "digest "+s.SHA256)
 		if err != nil {
 			return result{}, err
 		}
 		defer unlock()
 	}
+	unlock, err := c.digests.lock(ctx, "source "+s.Key())
+	if err != nil {
+		return result{}, err
+	}
+	defer unlock()
 	r, err := c.ask(ctx, s, follow)
 	if err == nil {
 		c.proven.set(key, r.sha256)

@@ -106,7 +106,7 @@ func (w *cutWriter) WriteHeader(status int) {
 func (w *cutWriter) Write(p []byte) (int, error) {
 	if w.left >= 0 && len(p) > w.left {
 		_, _ = w.ResponseWriter.Write(p[:w.left])
-		w.ResponseWriter.(http.Flusher).Flush()
+		flush(w.ResponseWriter)
 		panic(http.ErrAbortHandler)
 	}
 	if w.left >= 0 {
@@ -117,6 +117,9 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 	}
 	return w.ResponseWriter.Write(p)
 }
+
+// flush has the client see what was written.
+func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 
 func (s *fileServer) source() artifact.Source {
 	return artifact.Source{

@@ -32,7 +32,7 @@ type breaking struct {
 	status                 atomic.Int64
 }
 
-func newBreaking(t *testing.T, real http.Handler, downloads func(r *http.Request) bool) *breaking {
+func newBreaking(t *testing.T, behind http.Handler, downloads func(r *http.Request) bool) *breaking {
 	t.Helper()
 	b := &breaking{downloads: downloads}
 	b.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func newBreaking(t *testing.T, real http.Handler, downloads func(r *http.Request
 			return
 		}
 		if !b.downloads(r) {
-			real.ServeHTTP(w, r)
+			behind.ServeHTTP(w, r)
 			return
 		}
 		b.requests.Add(1)
@@ -52,7 +52,7 @@ func newBreaking(t *testing.T, real http.Handler, downloads func(r *http.Request
 		if b.cuts.Add(-1) >= 0 {
 			left = b.cutAt
 		}
-		real.ServeHTTP(&cutWriter{ResponseWriter: w, left: left, sent: &b.sent}, r)
+		behind.ServeHTTP(&cutWriter{ResponseWriter: w, left: left, sent: &b.sent}, r)
 	}))
 	t.Cleanup(b.Close)
 	return b

@@ -48,7 +48,7 @@ func VirtualSize(path string) (uint64, error) {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return 0, err
 	}
-	return Judge(header[:n], uint64(max(0, info.Size()))) //nolint:gosec // It is not negative.
+	return Judge(header[:n], uint64(max(0, info.Size())))
 }
 
 // header is the part of a header that both versions have, in its order.

@@ -5,10 +5,9 @@
 package source
 
 import (
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/artifact/fault"
 	"github.com/caplv/caplv/operator/artifact/fetch"
-
-	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 )
 
 // Where the sources are in a LibvirtCluster.

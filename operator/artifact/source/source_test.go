@@ -85,7 +85,7 @@ func TestTheShapesOfSecrets(t *testing.T) {
 			g := NewWithT(t)
 			got, err := source.BaseImage(row.source, row.secret)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(got.Credentials == row.want).To(BeTrue())
+			g.Expect(got.Credentials).To(Equal(row.want))
 		})
 	}
 }

@@ -198,7 +198,7 @@ func (f *flusher) wrote(file *os.File, n int) {
 		return
 	}
 	// It is a hint: the sync at the end reports errors.
-	_ = syscall.SyncFileRange(int(file.Fd()), f.begun, f.end-f.begun, syncFileRangeWrite) //nolint:gosec // A file descriptor is a small number.
+	_ = syscall.SyncFileRange(int(file.Fd()), f.begun, f.end-f.begun, syncFileRangeWrite)
 	f.begun = f.end
 }
 

@@ -128,7 +128,7 @@ func (s *Store) takeLock() error {
 	if err != nil {
 		return failed(path, err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // A file descriptor is a small number.
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
 		return fault.New(fault.CacheFailed, fault.Other, "another process uses the cache in %s; give each operator a directory of its own", s.dir).Because(err)
 	}
