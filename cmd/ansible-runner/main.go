@@ -39,6 +39,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "ansible-runner:", err)
 		os.Exit(2)
 	}
+	// For Ansible as well, whose temporary files are not all made for their owner alone.
+	syscall.Umask(0o077)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err = run(ctx, o, log)
 	stop()

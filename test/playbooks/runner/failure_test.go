@@ -25,8 +25,7 @@ func sleeping(status ansible.Status) bool { return status.Task == "It takes a wh
 
 func TestARunThatFailsSaysWhereAndWhy(t *testing.T) {
 	s := start(t)
-	f := fleet.New(t.TempDir())
-	t.Cleanup(f.Close)
+	f := servers(t)
 	up, err := f.Start(fleet.Options{Name: "up.ns"})
 	g := NewWithT(t)
 	g.Expect(err).NotTo(HaveOccurred())

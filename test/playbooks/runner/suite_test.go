@@ -160,11 +160,24 @@ func (s *service) until(key string, so func(ansible.Status) bool) {
 // server starts an SSH server that goes with the test.
 func server(t *testing.T, o fleet.Options) *fleet.Server {
 	t.Helper()
-	f := fleet.New(t.TempDir())
-	t.Cleanup(f.Close)
-	s, err := f.Start(o)
+	s, err := servers(t).Start(o)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return s
+}
+
+// servers starts SSH servers that go with the test. Other accounts may read their files, as those of a host's.
+func servers(t *testing.T) *fleet.Fleet {
+	t.Helper()
+	g := NewWithT(t)
+	dir, err := os.MkdirTemp("", "caplv-fleet-")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.Chmod(dir, 0o755)).To(Succeed())
+	f := fleet.New(dir)
+	t.Cleanup(func() {
+		f.Close()
+		_ = os.RemoveAll(dir)
+	})
+	return f
 }
 
 // request asks for a playbook on hosts.

@@ -88,6 +88,9 @@ func Run(ctx context.Context, spec Spec) (Exit, error) {
 	<-told
 	_ = ours.Close()
 	if exe.command == nil || exe.command.Process == nil {
+		if ctx.Err() != nil {
+			return Exit{Signal: "before it began"}, nil
+		}
 		return Exit{}, notStarted(spec.Program, runErr)
 	}
 	return exe.command.exit(), nil
