@@ -156,6 +156,10 @@ bench-operator: bench-tools guest-image ansible-deps ## Measure the operator aga
 measure-onboarding: ansible-deps ## Measure onboard_host.yml, a first and a second run, on 1 host and on 10; needs root.
 	go run -exec "$(CURDIR)/hack/as-root.sh" ./test/playbooks/measure -hosts 10
 
+.PHONY: bench-runner
+bench-runner: ansible-deps ## Measure runs on 50 hosts at once in the sidecar, against one process a host; needs root.
+	go run -exec "$(CURDIR)/hack/as-root.sh" ./test/playbooks/benchrunner
+
 .PHONY: bench-tools
 bench-tools: $(addprefix bin/,kustomize kubectl etcd kube-apiserver capi-core) ## Build the control plane that tests run against; the first build takes long.
 

@@ -153,3 +153,27 @@ func TestOldArtifactsGo(t *testing.T) {
 	g.Expect(ansible.ReasonOf(err)).To(Equal(ansible.UnknownRun))
 	g.Expect(os.ReadDir(s.artifact("", ""))).To(HaveLen(2))
 }
+
+// The figures for many hosts are `make bench-runner`'s; that they are bounded is tested here.
+func TestManyRunsAtOnceAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	const count, maxRuns, forks = 12, 2, 2
+	s := start(t, "--batch-window", "1s", "--max-runs", fmt.Sprint(maxRuns), "--max-hosts-per-run", "4", "--forks", fmt.Sprint(forks))
+	f := servers(t)
+	stop := fleet.Watch(s.cmd.Process.Pid, s.workDir(), 100*time.Millisecond)
+	for i := range count {
+		host, err := f.Start(fleet.Options{Name: fmt.Sprintf("h%d.ns", i)})
+		g.Expect(err).NotTo(HaveOccurred())
+		s.submit(request(fmt.Sprintf("r%d", i), ansible.OnboardHost, nil, host.Host))
+	}
+	for i := range count {
+		status, _ := s.ended(fmt.Sprintf("r%d", i))
+		g.Expect(status.Phase).To(Equal(ansible.Succeeded), "%+v", status)
+	}
+	usage := stop()
+	t.Logf("%+v, %d processes of ansible-playbook in all", usage, s.started())
+	g.Expect(usage.Playbooks).To(Equal(maxRuns))
+	// Each has a fork and an ssh for every host that it works on, and a master of ssh for every host that it has worked on.
+	g.Expect(usage.Processes).To(BeNumerically("<=", maxRuns*(1+3*forks+4)))
+	g.Expect(s.started()).To(BeNumerically("<=", 5))
+}
