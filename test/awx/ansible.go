@@ -165,8 +165,12 @@ func (s *Server) carryOut(j *job, cmd *exec.Cmd, dir string) (status, explanatio
 	if err := cmd.Start(); err != nil {
 		return "", "", err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	var failure error
+	go func() {
+		failure = cmd.Wait()
+		close(ended)
+	}()
 	var limit <-chan time.Time
 	if j.timeout > 0 {
 		limit = time.After(time.Duration(j.timeout) * time.Second)
@@ -182,7 +186,7 @@ func (s *Server) carryOut(j *job, cmd *exec.Cmd, dir string) (status, explanatio
 	}()
 	for {
 		select {
-		case failure := <-ended:
+		case <-ended:
 			if failure != nil && cmd.ProcessState != nil && cmd.ProcessState.ExitCode() != 0 {
 				return "failed", "", nil
 			}
@@ -200,7 +204,7 @@ func (s *Server) carryOut(j *job, cmd *exec.Cmd, dir string) (status, explanatio
 }
 
 // end ends a process and its children. Ansible's workers leave its group, so it is asked first to end them itself.
-func end(cmd *exec.Cmd, ended <-chan error) {
+func end(cmd *exec.Cmd, ended <-chan struct{}) {
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
 	select {
 	case <-ended:

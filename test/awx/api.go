@@ -49,7 +49,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		hook(r.Method, r.URL.Path)
 	}
 	if redirect != "" {
-		http.Redirect(w, r, redirect+r.URL.RequestURI(), http.StatusFound)
+		http.Redirect(w, r, redirect+r.URL.RequestURI(), http.StatusFound) //nolint:gosec // It is what the test asks for.
 		return
 	}
 	if fault != nil {
@@ -87,7 +87,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, body []byte, use
 		answer(w, http.StatusNotFound, object{"detail": "The requested resource could not be found."})
 		return
 	case !strings.HasSuffix(path, "/"):
-		http.Redirect(w, r, r.URL.Path+"/?"+r.URL.RawQuery, http.StatusMovedPermanently)
+		http.Redirect(w, r, r.URL.Path+"/?"+r.URL.RawQuery, http.StatusMovedPermanently) //nolint:gosec // As Django does.
 		return
 	case path == "ping/":
 		answer(w, http.StatusOK, object{"ha": false, "version": "24.6.1", "active_node": "awx"})
@@ -121,11 +121,11 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, body []byte, use
 }
 
 func (s *Server) write(w http.ResponseWriter, c *call, got reply, err error) {
-	if bad, ok := errors.AsType[badRequest](err); ok {
+	if bad, ok := errors.AsType[badRequestError](err); ok {
 		answer(w, http.StatusBadRequest, object(bad))
 		return
 	}
-	if denied, ok := errors.AsType[forbidden](err); ok {
+	if denied, ok := errors.AsType[forbiddenError](err); ok {
 		answer(w, http.StatusForbidden, object{"detail": string(denied)})
 		return
 	}

@@ -26,11 +26,11 @@ var scopes = []string{"organization", "inventory", "workflow_job_template", "cre
 
 func (s *Server) create(c *call) (reply, error) {
 	if s.store.get("users", c.user)["is_superuser"] != true {
-		return reply{}, forbidden("You do not have permission to perform this action.")
+		return reply{}, forbiddenError("You do not have permission to perform this action.")
 	}
 	for _, name := range resources[c.resource] {
 		if c.fields[name] == nil || c.fields[name] == "" {
-			return reply{}, badRequest{name: []string{"This field is required."}}
+			return reply{}, badRequestError{name: []string{"This field is required."}}
 		}
 	}
 	// A job template is of the organization of its project.
@@ -44,7 +44,7 @@ func (s *Server) create(c *call) (reply, error) {
 			same = same && (o[scope] == nil && c.fields[scope] == nil || text(o[scope]) == text(c.fields[scope]))
 		}
 		if same {
-			return reply{}, badRequest{"__all__": []string{"An object with this " + unique + " already exists."}}
+			return reply{}, badRequestError{"__all__": []string{"An object with this " + unique + " already exists."}}
 		}
 	}
 	o := object{}
@@ -58,18 +58,18 @@ func (s *Server) create(c *call) (reply, error) {
 // change sets fields of an object, as far as AWX would.
 func (s *Server) change(c *call, o, fields object) error {
 	if s.store.get("users", c.user)["is_superuser"] != true {
-		return forbidden("You do not have permission to perform this action.")
+		return forbiddenError("You do not have permission to perform this action.")
 	}
 	for name, value := range fields {
 		if resource, ok := references[name]; ok && value != nil && s.store.get(resource, number(value)) == nil {
-			return badRequest{name: []string{"Invalid pk - object does not exist."}}
+			return badRequestError{name: []string{"Invalid pk - object does not exist."}}
 		}
 	}
 	if c.resource == "job_templates" {
 		project := s.store.get("projects", number(either(fields["project"], o["project"])))
 		playbook := text(either(fields["playbook"], o["playbook"]))
 		if project["status"] != "successful" || !slices.Contains(s.playbookFiles(), playbook) {
-			return badRequest{"playbook": []string{"Playbook not found for project."}}
+			return badRequestError{"playbook": []string{"Playbook not found for project."}}
 		}
 	}
 	before := maps.Clone(o)
@@ -87,7 +87,7 @@ func (s *Server) change(c *call, o, fields object) error {
 }
 
 // references are fields with the number of another object.
-var references = map[string]string{
+var references = map[string]string{ //nolint:gosec // Names of lists.
 	"organization": "organizations", "project": "projects", "source_project": "projects", "inventory": "inventories", "credential_type": "credential_types",
 	"credential": "credentials", "execution_environment": "execution_environments",
 }
@@ -115,7 +115,7 @@ func (s *Server) surveyRequest(c *call, o object) (reply, error) {
 	case http.MethodPost:
 		for _, name := range []string{"name", "description", "spec"} {
 			if _, ok := c.fields[name]; !ok {
-				return reply{}, badRequest{"error": "'" + name + "' missing from survey spec."}
+				return reply{}, badRequestError{"error": "'" + name + "' missing from survey spec."}
 			}
 		}
 		o["survey_spec"] = map[string]any(c.fields)
@@ -139,7 +139,7 @@ func (s *Server) subListRequest(c *call) (reply, error) {
 	if c.method == http.MethodPost {
 		other := number(c.fields["id"])
 		if s.store.get(resource, other) == nil {
-			return reply{}, badRequest{"msg": "id is required, and must be of an object"}
+			return reply{}, badRequestError{"msg": "id is required, and must be of an object"}
 		}
 		if c.fields["disassociate"] == true {
 			s.store.unlink(c.resource, c.id, c.list, other)

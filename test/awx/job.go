@@ -134,7 +134,7 @@ func (s *Server) oneJobRequest(c *call, j *job) (reply, error) {
 			return reply{status: http.StatusOK, body: object{"can_cancel": !j.ended()}}, nil
 		}
 		if j.user != c.user && !s.store.allows(c.user, "job_templates", j.template.id(), "admin_role") {
-			return reply{}, forbidden("You do not have permission to perform this action.")
+			return reply{}, forbiddenError("You do not have permission to perform this action.")
 		}
 		if j.ended() {
 			return reply{status: http.StatusMethodNotAllowed, body: object{"detail": "Method \"POST\" not allowed."}}, nil

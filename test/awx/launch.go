@@ -15,7 +15,7 @@ import (
 )
 
 // prompts are the fields of a launch, and the fields of the template that let them through.
-var prompts = map[string]string{
+var prompts = map[string]string{ //nolint:gosec // Names of fields.
 	"limit": "ask_limit_on_launch", "job_type": "ask_job_type_on_launch", "skip_tags": "ask_skip_tags_on_launch", "job_tags": "ask_tags_on_launch",
 	"timeout": "ask_timeout_on_launch", "inventory": "ask_inventory_on_launch", "credentials": "ask_credential_on_launch",
 	"diff_mode": "ask_diff_mode_on_launch", "verbosity": "ask_verbosity_on_launch", "job_slice_count": "ask_job_slice_count_on_launch",
@@ -61,13 +61,13 @@ func (s *Server) launchNeeds(t object) object {
 // launch does what AWX does: what the template does not prompt for is ignored.
 func (s *Server) launch(c *call, t object) (reply, error) {
 	if !s.store.allows(c.user, "job_templates", t.id(), "admin_role", "execute_role") {
-		return reply{}, forbidden("You do not have permission to perform this action.")
+		return reply{}, forbiddenError("You do not have permission to perform this action.")
 	}
 	if s.store.get("projects", number(t["project"])) == nil {
 		return reply{status: http.StatusMethodNotAllowed, body: object{"detail": "Job cannot be launched: its project is missing."}}, nil
 	}
 	if t["inventory"] == nil && c.fields["inventory"] == nil {
-		return reply{}, badRequest{"inventory": []string{"A value is required."}}
+		return reply{}, badRequestError{"inventory": []string{"A value is required."}}
 	}
 	job := maps.Clone(t)
 	ignored := object{}
@@ -75,23 +75,23 @@ func (s *Server) launch(c *call, t object) (reply, error) {
 		ask, known := prompts[name]
 		switch {
 		case value == nil:
-			return reply{}, badRequest{name: []string{"This field may not be null."}}
+			return reply{}, badRequestError{name: []string{"This field may not be null."}}
 		case name == "extra_vars":
 		case !known || t[ask] != true:
 			ignored[name] = value
 		case name == "job_type" && value != "run" && value != "check":
-			return reply{}, badRequest{name: []string{fmt.Sprintf("%q is not a valid choice.", value)}}
+			return reply{}, badRequestError{name: []string{fmt.Sprintf("%q is not a valid choice.", value)}}
 		default:
 			job[name] = value
 		}
 	}
 	given, err := variablesOf(c.fields["extra_vars"])
 	if err != nil {
-		return reply{}, badRequest{"extra_vars": []string{"Cannot parse as JSON or YAML."}}
+		return reply{}, badRequestError{"extra_vars": []string{"Cannot parse as JSON or YAML."}}
 	}
 	accepted, rejected, problems := accept(t, given)
 	if len(problems) > 0 {
-		return reply{}, badRequest{"variables_needed_to_start": problems}
+		return reply{}, badRequestError{"variables_needed_to_start": problems}
 	}
 	if len(rejected) > 0 {
 		ignored["extra_vars"] = rejected

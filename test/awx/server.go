@@ -77,7 +77,7 @@ func Start(t testing.TB, inventory, privateKeyFile string, options ...Option) *S
 	}
 	repository := filepath.Dir(filepath.Dir(filepath.Dir(file)))
 	// Short: the sockets of ssh are below it.
-	dir, err := os.MkdirTemp("", "awx")
+	dir, err := os.MkdirTemp("", "awx") //nolint:usetesting // That of the test would be too long.
 	if err != nil {
 		t.Fatal("awx: ", err)
 	}

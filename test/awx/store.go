@@ -176,14 +176,14 @@ var defaults = map[string]object{
 	"organizations":          {"description": ""},
 }
 
-// badRequest is a 400 with AWX's body for it, forbidden a 403.
-type badRequest object
+// badRequestError is a 400 with AWX's body for it, forbiddenError a 403.
+type badRequestError object
 
-func (b badRequest) Error() string { return fmt.Sprint(object(b)) }
+func (b badRequestError) Error() string { return fmt.Sprint(object(b)) }
 
-type forbidden string
+type forbiddenError string
 
-func (f forbidden) Error() string { return string(f) }
+func (f forbiddenError) Error() string { return string(f) }
 
 // control are query parameters that are no filters.
 var control = []string{"page", "page_size", "order_by", "format"}
@@ -229,11 +229,11 @@ func (s *store) matches(o object, filter, value string) (bool, error) {
 		operator, parts = last, parts[:len(parts)-1]
 	}
 	if parts[0] == "extra_vars" {
-		return false, forbidden("Filtering on extra_vars is not allowed.")
+		return false, forbiddenError("Filtering on extra_vars is not allowed.")
 	}
 	field, ok := o[parts[0]]
 	if !ok {
-		return false, badRequest{"detail": fmt.Sprintf("There is no field named '%s'", parts[0])}
+		return false, badRequestError{"detail": fmt.Sprintf("There is no field named '%s'", parts[0])}
 	}
 	if len(parts) == 2 {
 		field = s.get(relations[parts[0]], number(field))[parts[1]]
@@ -251,7 +251,7 @@ func (s *store) matches(o object, filter, value string) (bool, error) {
 }
 
 // relations are the resources that fields refer to.
-var relations = map[string]string{
+var relations = map[string]string{ //nolint:gosec // Names of lists.
 	"organization": "organizations", "inventory": "inventories", "project": "projects", "credential_type": "credential_types", "job_template": "job_templates",
 }
 

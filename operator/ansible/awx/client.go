@@ -108,12 +108,13 @@ func (c *client) get(ctx context.Context, path string, query url.Values, into an
 }
 
 // post sends a body. Only with repeatable is it sent again when nobody knows whether AWX has seen it.
-func (c *client) post(ctx context.Context, path string, body, into any, repeatable bool) (answer, error) {
+func (c *client) post(ctx context.Context, path string, body, into any, repeatable bool) error {
 	content, err := json.Marshal(body)
 	if err != nil {
-		return answer{}, rejected("the variables cannot be written as JSON: %v", err)
+		return rejected("the variables cannot be written as JSON: %v", err)
 	}
-	return c.do(ctx, http.MethodPost, path, content, into, repeatable)
+	_, err = c.do(ctx, http.MethodPost, path, content, into, repeatable)
+	return err
 }
 
 func (c *client) do(ctx context.Context, method, path string, body []byte, into any, repeatable bool) (answer, error) {
@@ -121,7 +122,7 @@ func (c *client) do(ctx context.Context, method, path string, body []byte, into 
 	for attempt := range attempts {
 		got, wait, err := c.once(ctx, method, path, body)
 		switch {
-		case err != nil && !(repeatable || neverSent(err)):
+		case err != nil && !repeatable && !neverSent(err):
 			return got, err
 		case err == nil && got.status/100 == 2:
 			return got, decode(got, into)

@@ -32,7 +32,7 @@ func (b *Backend) Cancel(ctx context.Context, ref ansible.Ref) error {
 }
 
 func (b *Backend) cancel(ctx context.Context, path string) error {
-	_, err := b.client.post(ctx, path+"cancel/", map[string]any{}, nil, true)
+	err := b.client.post(ctx, path+"cancel/", map[string]any{}, nil, true)
 	if is(err, 405) {
 		return nil
 	}

@@ -110,7 +110,8 @@ func (j *job) timedOut() bool {
 }
 
 // lostPattern is how AWX explains a job whose process it has lost, with the status failed.
-var lostPattern = regexp.MustCompile("(?i)marked as (running|waiting)|so it has been marked as failed|was lost|execution node .* (offline|disappeared)|system shutdown|pod .* (deleted|evicted)")
+var lostPattern = regexp.MustCompile(
+	"(?i)marked as (running|waiting)|so it has been marked as failed|was lost|execution node .* (offline|disappeared)|system shutdown|pod .* (deleted|evicted)")
 
 // variables are those that Submit has added to a job.
 func (j *job) variables() (v struct {

@@ -157,7 +157,7 @@ func textOf(value any) string {
 var (
 	pemPattern        = regexp.MustCompile("(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)")
 	assignmentPattern = regexp.MustCompile("(?i)\\b([A-Za-z0-9_-]*(?:password|passwd|passphrase|token|secret))(\\\\?[\"']?\\s*[:=]\\s*)(?:\"[^\"]*\"|'[^']*'|[^\\s,;}]+)")
-	userinfoPattern   = regexp.MustCompile("://[^/\\s@:]+:[^/\\s@]+@")
+	userinfoPattern   = regexp.MustCompile(`://[^/\s@:]+:[^/\s@]+@`)
 )
 
 // scrub takes out of a message what looks like a secret, and makes it one line.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -217,7 +218,8 @@ func TestAJobThatAWXLosesIsLost(t *testing.T) {
 			backend := connect(t, server)
 			ref, err := backend.Submit(t.Context(), request("lost", with("seconds", 300)))
 			g.Expect(err).NotTo(HaveOccurred())
-			number := server.Jobs()[0]["id"].(int)
+			number, err := strconv.Atoi(ref.ID)
+			g.Expect(err).NotTo(HaveOccurred())
 			server.End(number, status, explanation)
 			got := finished(t, backend, ref)
 			g.Expect(got.Phase).To(Equal(ansible.Lost))

@@ -128,7 +128,7 @@ func (b *Backend) lastEvent(ctx context.Context, j *job, kind string) (event job
 }
 
 // progressPattern is a line with which a long task says how far it is on a host; see plugins/action/base_image.py.
-var progressPattern = regexp.MustCompile("^\\[([A-Za-z0-9._-]+)\\] (.+)$")
+var progressPattern = regexp.MustCompile(`^\[([A-Za-z0-9._-]+)\] (.+)$`)
 
 func progressOf(stdout string) (host, progress string) {
 	match := progressPattern.FindStringSubmatch(strings.TrimSpace(stdout))

@@ -147,7 +147,7 @@ func (b *Backend) launch(ctx context.Context, t *template, request *ansible.Requ
 		body["timeout"] = int(request.Deadline.Seconds())
 	}
 	var done launched
-	_, err := b.client.post(ctx, fmt.Sprintf("job_templates/%d/launch/", t.ID), body, &done, false)
+	err := b.client.post(ctx, fmt.Sprintf("job_templates/%d/launch/", t.ID), body, &done, false)
 	switch {
 	case err == nil:
 	case is(err, 400):

@@ -6,6 +6,7 @@ package awx_test
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,7 +159,7 @@ func refusal(t *testing.T, err error, reason ansible.Reason) string {
 func launches(server *fake.Server) int {
 	count := 0
 	for _, r := range server.Requests() {
-		if r.Method == "POST" && strings.HasSuffix(r.Path, "/launch/") {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/launch/") {
 			count++
 		}
 	}
@@ -185,7 +186,11 @@ func startSSHD(t *testing.T) sshd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
+	address, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatal(listener.Addr())
+	}
+	port := address.Port
 	_ = listener.Close()
 	write(t, filepath.Join(dir, "config"), fmt.Sprintf(`
 ListenAddress 127.0.0.1

@@ -73,7 +73,7 @@ func variablesOf(request *ansible.Request) (map[string]any, error) {
 		}
 	}
 	if where := findSecret("", variables, secretsOf(request.Hosts)); where != "" {
-		return nil, rejected("the variable %s looks like a secret, and AWX would show it to everybody who may see the job: keep it in a credential of AWX, or in the inventory with Vault",
+		return nil, rejected("the variable %s looks like a secret, and AWX would show it to everybody who may see the job: keep it in a credential, or in the inventory with Vault",
 			where)
 	}
 	arguments, err := pinArguments(request.Hosts)

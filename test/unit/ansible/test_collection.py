@@ -19,6 +19,7 @@ ENVIRONMENTS = (".venv", ".venv-el8")
 TOP_LEVEL = {"CHANGELOG.md", "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "inventory", "meta", "playbooks", "plugins", "roles"}
 
 PLAYBOOKS = sorted(path.stem for path in (REPOSITORY / "playbooks").glob("*.yml"))
+MODULES = ["authorized_keys", "awx_members", "awx_object", "base_image", "host_facts"]
 ROLES = sorted(path.parent.name for path in (REPOSITORY / "roles").glob("*/tasks"))
 
 
@@ -77,7 +78,7 @@ def test_the_tarball_has_every_file_of_the_roles_plugins_and_playbooks_that_is_i
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-@pytest.mark.parametrize("kind, want", [("module", ["authorized_keys", "base_image", "host_facts"]), ("inventory", ["libvirthosts"]), ("role", ROLES)])
+@pytest.mark.parametrize("kind, want", [("module", MODULES), ("inventory", ["libvirthosts"]), ("role", ROLES)])
 def test_roles_and_plugins_are_found_by_their_full_names(installed, environment, kind, want):
     found = json.loads(
         run("ansible-doc", "-t", kind, "-l", "-j", "caplv.caplv", environment=environment, cwd=installed, ANSIBLE_COLLECTIONS_PATH=str(installed))
