@@ -45,8 +45,11 @@ func (b *Backend) Submit(_ context.Context, request ansible.Request) (ansible.Re
 	if b.failure != nil {
 		return ansible.Ref{}, b.failure
 	}
-	if request.Key == "" || len(request.Key) > 128 || len(request.Hosts) == 0 || request.Deadline <= 0 || request.Submitted.IsZero() {
-		return ansible.Ref{}, &ansible.Error{Reason: ansible.Rejected, Message: "the request breaks the contract"}
+	if err := request.Validate(); err != nil {
+		return ansible.Ref{}, err
+	}
+	if request.Submitted.IsZero() {
+		return ansible.Ref{}, &ansible.Error{Reason: ansible.Rejected, Message: "submitted is missing"}
 	}
 	r := b.runs[request.Key]
 	if r == nil {

@@ -39,6 +39,7 @@ const (
 // runners give out one backend and one target, or an error.
 type runners struct {
 	backend *ansibletest.Backend
+	pair    hostsetup.KeyPair
 
 	mu    sync.Mutex
 	err   error
@@ -54,7 +55,8 @@ func (r *runners) Reach(context.Context, *infrav1.LibvirtHost) (ansible.Host, st
 	defer r.mu.Unlock()
 	r.reach++
 	return ansible.Host{
-		Name: hostName, Address: "b", Port: 22, User: "root", HostKeys: []string{"ssh-ed25519 AAAA"}, PrivateKey: "key",
+		Name: hostName, Address: "b", Port: 22, User: "root", PrivateKey: string(r.pair.Private),
+		HostKeys: []string{strings.Join(strings.Fields(string(r.pair.Public))[:2], " ")},
 	}, fingerprint, r.err
 }
 
@@ -74,7 +76,7 @@ type setupBench struct {
 func newSetupBench(t *testing.T, change func(*infrav1.LibvirtHost)) *setupBench {
 	t.Helper()
 	backend := ansibletest.New()
-	b := &setupBench{backend: backend, runners: &runners{backend: backend}}
+	b := &setupBench{backend: backend, runners: &runners{backend: backend, pair: newPair(t)}}
 	b.bench = newBench(t, func(lh *infrav1.LibvirtHost) {
 		lh.UID = "u1"
 		lh.Spec.URI = "qemu+ssh://caplv@b/session"
