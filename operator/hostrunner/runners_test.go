@@ -73,7 +73,7 @@ func TestHowPlaybooksGetToAHost(t *testing.T) {
 		{"with the key that spec pins", func(lh *infrav1.LibvirtHost, _ map[string][]byte) { lh.Spec.HostKeyFingerprint = fingerprint }, true, ""},
 		{"with the key that was recorded", func(lh *infrav1.LibvirtHost, _ map[string][]byte) { lh.Status.HostKeyFingerprint = fingerprint }, false, ""},
 		{"on a port of its own", func(lh *infrav1.LibvirtHost, _ map[string][]byte) {
-			lh.Spec.URI, lh.Spec.Bootstrap.Port = "qemu+ssh://caplv@127.0.0.1/session", int32(port) //nolint:gosec // A port.
+			lh.Spec.URI, lh.Spec.Bootstrap.Port = "qemu+ssh://caplv@127.0.0.1/session", int32(port)
 		}, false, ""},
 		{"by AWX, which has a credential", func(lh *infrav1.LibvirtHost, _ map[string][]byte) {
 			lh.Spec.Bootstrap.Backend, lh.Spec.Bootstrap.SecretRef.Name = infrav1.BackendAWX, ""

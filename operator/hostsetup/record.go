@@ -115,7 +115,7 @@ func withDetail(text, detail string) string {
 	return text + ": " + detail
 }
 
-func count(n int) int32 { return int32(min(max(n, 0), 1<<30)) } //nolint:gosec // Bounded.
+func count(n int) int32 { return int32(min(max(n, 0), 1<<30)) }
 
 // clip cuts a text to a number of bytes.
 func clip(text string, limit int) string {

@@ -100,24 +100,25 @@ func textFields(t reflect.Type, path string) []string {
 		return nil
 	}
 	var found []string
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		found = append(found, textFields(t.Field(i).Type, strings.TrimPrefix(path+"."+name, "."))...)
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		found = append(found, textFields(f.Type, strings.TrimPrefix(path+"."+name, "."))...)
 	}
 	return found
 }
 
 // put writes a text into a field of a spec that is otherwise in order.
 func put(path, text string) fields {
-	s := fields{"uri": "qemu+ssh://caplv@host.example.com/session", "secretRef": fields{"name": "key"}, "bootstrap": bootstrap(fields{"awx": awx(nil)["awx"]})}
+	b := bootstrap(fields{"awx": awx(nil)["awx"]})
+	s := fields{"uri": "qemu+ssh://caplv@host.example.com/session", "secretRef": fields{"name": "key"}, "bootstrap": b}
 	switch path {
 	case "nvramTemplatePath":
 		s["firmwarePath"] = "/usr/share/x"
 	case "bootstrap.pools.path":
-		s["bootstrap"].(fields)["pools"] = []any{fields{"name": "p", "path": text}}
+		b["pools"] = []any{fields{"name": "p", "path": text}}
 		return s
 	case "bootstrap.pools.name":
-		s["bootstrap"].(fields)["pools"] = []any{fields{"name": text}}
+		b["pools"] = []any{fields{"name": text}}
 		return s
 	}
 	var value any = text

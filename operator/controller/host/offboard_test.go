@@ -8,14 +8,13 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/ansible"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/hostsetup"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func newPair(t *testing.T) hostsetup.KeyPair {
