@@ -25,6 +25,7 @@ var suite struct {
 	repository string
 	cp         *controlplane.ControlPlane
 	operator   *operator.Operator
+	sidecar    *operator.Sidecar
 	hosts      *host.Bench
 	image      string
 }
@@ -90,9 +91,15 @@ func setUp(ctx context.Context, dir string) (func(), error) {
 			fmt.Fprintln(os.Stderr, "e2e: stopping the control plane:", err)
 		}
 	})
-	if suite.operator, err = operator.New(ctx, suite.cp, operator.Options{
-		Repository: suite.repository, Dir: dir, FailPoints: true,
-	}); err != nil {
+	options := operator.Options{Repository: suite.repository, Dir: dir, FailPoints: true}
+	if suite.sidecar, err = operator.NewSidecar(ctx, suite.cp, options); err != nil {
+		return teardown, err
+	}
+	if err := suite.sidecar.Start(ctx); err != nil {
+		return teardown, err
+	}
+	options.RunnerSocket = suite.sidecar.Socket()
+	if suite.operator, err = operator.New(ctx, suite.cp, options); err != nil {
 		return teardown, err
 	}
 	return teardown, suite.operator.Start(ctx)

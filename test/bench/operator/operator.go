@@ -34,6 +34,8 @@ type Options struct {
 	Dir string
 	// Flags are added to those that the bench needs.
 	Flags []string
+	// RunnerSocket is Sidecar.Socket, or empty for an operator that runs no playbooks.
+	RunnerSocket string
 	// FailPoints builds the manager with its fail points, which Start's environment arms.
 	FailPoints bool
 }
@@ -113,6 +115,8 @@ func (o *Operator) Start(ctx context.Context, env ...string) error {
 	flags := append([]string{
 		"--kubeconfig=" + o.kubeconfig, "--health-addr=" + health, "--diagnostics-address=" + o.metrics,
 		"--leader-elect=false", "--log-level=info",
+		// One that is running has it for itself.
+		"--base-image-cache-dir=" + filepath.Join(o.options.Dir, o.name+"-images"), "--ansible-runner-socket=" + o.options.RunnerSocket,
 		fmt.Sprintf("--webhook-port=%d", o.webhooks.Port), "--webhook-cert-dir=" + o.webhooks.CertDir,
 	}, o.options.Flags...)
 	name := fmt.Sprintf("%s-%d", o.name, o.starts.Add(1))
