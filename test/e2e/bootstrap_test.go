@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,7 +43,7 @@ func newBareWorld(t *testing.T) *world {
 func (w *world) bareHost(uri string) *infrav1.LibvirtHost {
 	lh := w.libvirtHost(uri, "")
 	lh.Spec.Bootstrap = &infrav1.HostBootstrap{
-		User: "root", SecretRef: infrav1.LocalSecretReference{Name: "host-root"}, Bridges: []string{"br0"}, OffboardOnDelete: true,
+		User: "root", SecretRef: infrav1.LocalSecretReference{Name: "host-root"}, Bridges: []string{"br0"},
 	}
 	if strings.HasSuffix(uri, "/system") {
 		lh.Spec.Bootstrap.Bridges = nil
@@ -95,6 +94,7 @@ func TestABareHostIsSetUpAndRunsAMachine(t *testing.T) {
 			before := w.settled()
 			uri := "qemu+ssh://" + host.Account + "@" + w.host.Address + "/" + string(mode)
 			w.lhost = w.bareHost(uri)
+			w.lhost.Spec.Bootstrap.OffboardOnDelete = true
 			w.create(w.lhost)
 
 			lh := w.expectHostCondition(infrav1.BootstrappedCondition, "True/"+infrav1.BootstrappedReason)
@@ -242,10 +242,11 @@ func TestDriftIsToldAndRepaired(t *testing.T) {
 	w.lhost = w.bareHost(w.host.SessionURI())
 	w.create(w.lhost)
 	w.expectHostCondition(infrav1.BootstrappedCondition, "True/"+infrav1.BootstrappedReason)
+	w.expectHost("True/HostReady")
 	w.onHost("rm /etc/sudoers.d/caplv")
 	w.changeHost(func(lh *infrav1.LibvirtHost) { lh.Annotations = map[string]string{infrav1.CheckNowAnnotation: "1"} })
 	lh := w.expectHostCondition(infrav1.DriftedCondition, "True/"+infrav1.DriftedReason)
-	w.g.Expect(conditions.GetMessage(lh, infrav1.DriftedCondition)).To(ContainSubstring("sudo"))
+	w.g.Expect(conditions.GetMessage(lh, infrav1.DriftedCondition)).To(ContainSubstring("The account may run the helper"))
 	w.g.Expect(w.onHost("ls /etc/sudoers.d")).NotTo(ContainSubstring("caplv"), "a check changes nothing")
 
 	w.changeHost(func(lh *infrav1.LibvirtHost) {
@@ -254,6 +255,5 @@ func TestDriftIsToldAndRepaired(t *testing.T) {
 	})
 	w.expectHostCondition(infrav1.DriftedCondition, "False/"+infrav1.InSyncReason)
 	w.g.Expect(w.onHost("ls /etc/sudoers.d")).To(ContainSubstring("caplv"))
-	w.g.Expect(lh.Spec.Bootstrap.ReapplyInterval).To(BeNil())
-	w.g.Expect(ptr.Deref(lh.Status.Ready, false)).To(BeTrue())
+	w.expectHost("True/HostReady")
 }
