@@ -39,7 +39,7 @@ const tiny = `
     - name: It says what it was given
       ansible.builtin.copy:
         content: "{{ say | default('nothing') }}"
-        dest: "{{ lookup('env', 'HOME') }}/said"
+        dest: "{{ lookup('env', 'HOME') }}/said.{{ inventory_hostname }}"
         mode: "0600"
     - name: It prints
       ansible.builtin.command: head -c {{ big }} /dev/zero
