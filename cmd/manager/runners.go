@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +24,7 @@ import (
 func (o *options) runners(secrets client.Reader) *hostrunner.Runners {
 	r := &hostrunner.Runners{
 		Secrets: secrets, RequireFingerprint: o.requireFingerprint,
-		Backends: map[infrav1.BootstrapBackend]hostrunner.BackendFunc{infrav1.BackendAWX: hostrunner.AWX(secrets)},
+		Backends: map[infrav1.BootstrapBackend]hostrunner.BackendFunc{infrav1.BackendAWX: hostrunner.NewAWX(secrets, time.Now).Backend},
 	}
 	if o.runnerSocket != "" {
 		client := sidecar.New(o.runnerSocket)

@@ -275,6 +275,7 @@ func TestOfTwoOperatorsThatBothBelieveToLeadOneAsks(t *testing.T) {
 	second := b.untilRun(b.backend.Keys()...)
 	other := *b.r
 	other.APIReader = staleReader{b.r.Client, stale}
+	other.now = func() time.Time { return b.now.Add(time.Millisecond) }
 	result, err := other.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(result.RequeueAfter).To(BeNumerically(">", 0), "it decides again")
