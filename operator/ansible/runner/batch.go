@@ -30,13 +30,13 @@ type batch struct {
 	malformed, complete atomic.Int64
 }
 
-// errEnded is the cause of a context that was ended with a phase.
-type errEnded ansible.Phase
+// endedError is the cause of a context that was ended with a phase.
+type endedError ansible.Phase
 
-func (e errEnded) Error() string { return string(e) }
+func (e endedError) Error() string { return string(e) }
 
 // end ends the processes; the runs get this phase.
-func (b *batch) end(phase ansible.Phase) { b.cancel(errEnded(phase)) }
+func (b *batch) end(phase ansible.Phase) { b.cancel(endedError(phase)) }
 
 // dispatch begins what can begin. Runner.mutex is held.
 func (r *Runner) dispatch() {
@@ -85,7 +85,7 @@ func (r *Runner) carryOut(ctx context.Context, b *batch) {
 	r.begin(b)
 	exit, err := r.execute(ctx, b, tail)
 	e := ending{complete: b.complete.Load() > 0, exit: exit}
-	if cause, ok := errors.AsType[errEnded](context.Cause(ctx)); ok {
+	if cause, ok := errors.AsType[endedError](context.Cause(ctx)); ok {
 		e.ended = ansible.Phase(cause)
 	}
 	if n := b.malformed.Load(); n > 0 {
@@ -129,7 +129,7 @@ func (r *Runner) execute(ctx context.Context, b *batch, tail *tailWriter) (exit 
 	output := scrub.New(secrets).Writer(&limitWriter{next: file, left: r.options.MaxOutput, tail: tail})
 	defer func() { err = errors.Join(err, output.Close()) }()
 	r.log.Info("Starting ansible-playbook", "batch", dir.ID, "playbook", first.Playbook, "runs", keys)
-	ctx, cancel := context.WithTimeoutCause(ctx, first.Deadline, errEnded(ansible.TimedOut))
+	ctx, cancel := context.WithTimeoutCause(ctx, first.Deadline, endedError(ansible.TimedOut))
 	defer cancel()
 	exit, err = process.Run(ctx, process.Spec{
 		Program: r.options.Program, Playbook: r.options.Playbooks + "/" + string(first.Playbook) + ".yml",
@@ -139,7 +139,7 @@ func (r *Runner) execute(ctx context.Context, b *batch, tail *tailWriter) (exit 
 		Dir: dir.Path(), Env: r.environment(dir), Marker: dir.Path(), Grace: r.options.Grace,
 		Output: output, Tell: func(message []byte) { r.observe(b, message) },
 	})
-	if timeout, ok := errors.AsType[errEnded](context.Cause(ctx)); ok && err == nil {
+	if timeout, ok := errors.AsType[endedError](context.Cause(ctx)); ok && err == nil {
 		b.end(ansible.Phase(timeout))
 	}
 	r.log.Info("Ended ansible-playbook", "batch", dir.ID, "exit", exit.String())

@@ -73,8 +73,9 @@ func TestRunsOfOneKind(t *testing.T) {
 			other := base
 			other.Hosts = []ansible.Host{base.Hosts[0]}
 			tt.change(&other)
-			g.Expect(kindOf(&base) == kindOf(&other)).To(Equal(tt.kind))
-			g.Expect(digestOfRequest(&base) == digestOfRequest(&other)).To(Equal(tt.digest))
+			sameKind, sameDigest := kindOf(&base) == kindOf(&other), digestOfRequest(&base) == digestOfRequest(&other)
+			g.Expect(sameKind).To(Equal(tt.kind))
+			g.Expect(sameDigest).To(Equal(tt.digest))
 		})
 	}
 }

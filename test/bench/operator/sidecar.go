@@ -43,9 +43,13 @@ func NewSidecar(ctx context.Context, cp *controlplane.ControlPlane, options Opti
 	return s, nil
 }
 
-// SocketDir has the socket, WorkDir what runs need while they are under way, and ArtifactsDir what they leave.
-func (s *Sidecar) SocketDir() string    { return filepath.Join(s.options.Dir, "socket") }
-func (s *Sidecar) WorkDir() string      { return filepath.Join(s.options.Dir, "runs") }
+// SocketDir has the socket.
+func (s *Sidecar) SocketDir() string { return filepath.Join(s.options.Dir, "socket") }
+
+// WorkDir has what runs need while they are under way.
+func (s *Sidecar) WorkDir() string { return filepath.Join(s.options.Dir, "runs") }
+
+// ArtifactsDir has what runs leave.
 func (s *Sidecar) ArtifactsDir() string { return filepath.Join(s.options.Dir, "artifacts") }
 
 // Socket is what the manager is told as --ansible-runner-socket.

@@ -107,7 +107,10 @@ func (f *Fleet) Start(o Options) (*Server, error) {
 	f.mutex.Lock()
 	f.servers = append(f.servers, s)
 	f.mutex.Unlock()
-	return s, s.ready()
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *Server) start(config, namespaced string) error {

@@ -100,7 +100,7 @@ const (
 // withSudoer makes the account in the server's own view of /etc.
 func withSudoer(t *testing.T) *fleet.Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "caplv-etc-")
+	dir, err := os.MkdirTemp("", "caplv-etc-") //nolint:usetesting // Another account has to reach it.
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	NewWithT(t).Expect(os.WriteFile(dir+"/password", []byte(sudoerPassword), 0o600)).To(Succeed())
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -32,7 +32,7 @@ func (e *executable) Command(name string, args ...string) ansibleexec.Cmder {
 }
 
 func (e *executable) CommandContext(ctx context.Context, name string, args ...string) ansibleexec.Cmder {
-	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // The program and its arguments are our own.
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = e.spec.Dir, e.spec.Env
 	// Never os.Stdin; nil is /dev/null.
 	cmd.Stdin = nil
