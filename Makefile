@@ -186,7 +186,7 @@ demo-down: ## Remove what the demo brought up.
 ##@ Container image
 
 .PHONY: podman-build
-podman-build: ## Build the container images: the manager's IMG, and its sidecar's RUNNER_IMG.
+podman-build: ## Build the container images of the manager and its sidecar, IMG and RUNNER_IMG.
 	$(CONTAINER_TOOL) build --build-arg LDFLAGS="$(LDFLAGS)" -t $(IMG) -f Containerfile .
 	$(CONTAINER_TOOL) build --build-arg LDFLAGS="$(LDFLAGS)" -t $(RUNNER_IMG) -f Containerfile.ansible-runner .
 

@@ -59,7 +59,7 @@ func rolesVersion(o *Options) (string, error) {
 			if err != nil || !entry.Type().IsRegular() || strings.HasSuffix(path, ".pyc") {
 				return err
 			}
-			content, err := os.ReadFile(path) //nolint:gosec // The project is part of the image.
+			content, err := os.ReadFile(path) //nolint:gosec // Whoever may write there may change the roles themselves.
 			relative, _ := filepath.Rel(dir, path)
 			fmt.Fprintf(digest, "%s %s %d\n%s", filepath.Base(dir), relative, len(content), content)
 			return err

@@ -54,7 +54,7 @@ func (b *backend) Follow(_ context.Context, _ ansible.Ref, after int64, tell fun
 func serve(t *testing.T, b *backend) (*Client, string) {
 	t.Helper()
 	g := NewWithT(t)
-	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The path of a test's own directory is too long for a socket.
+	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The name of a test's directory is too long for sockets.
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "runner.sock")

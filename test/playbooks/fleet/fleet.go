@@ -107,10 +107,8 @@ func (f *Fleet) Start(o Options) (*Server, error) {
 	f.mutex.Lock()
 	f.servers = append(f.servers, s)
 	f.mutex.Unlock()
-	if err := s.ready(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	err = s.ready()
+	return s, err
 }
 
 func (s *Server) start(config, namespaced string) error {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	. "github.com/onsi/gomega/gstruct"
+	"github.com/onsi/gomega/gstruct"
 
 	"github.com/caplv/caplv/operator/ansible"
 	"github.com/caplv/caplv/test/playbooks/fleet"
@@ -49,7 +49,7 @@ func TestRunsOfOneKindAreCarriedOutTogether(t *testing.T) {
 		status, events := s.ended(key)
 		g.Expect(status.Phase).To(Equal(phase), "%+v", status)
 		g.Expect(status.Hosts).To(HaveLen(1))
-		g.Expect(status.Hosts).To(HaveKeyWithValue(name, MatchFields(IgnoreExtras, Fields{"Phase": Equal(phase)})))
+		g.Expect(status.Hosts).To(HaveKeyWithValue(name, gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Phase": Equal(phase)})))
 		for _, event := range events {
 			g.Expect(event.Host).To(BeElementOf("", name), "events of others are theirs")
 		}
@@ -68,7 +68,7 @@ func TestARunThatOthersHaveSpoiltIsRepeatedAlone(t *testing.T) {
 	g.Expect(status.Hosts["h0.ns"].Message).To(Equal("caplv_wrong is true"))
 	status, events := s.ended("innocent")
 	g.Expect(status.Phase).To(Equal(ansible.Succeeded), "%+v", status)
-	g.Expect(events).To(ContainElement(MatchFields(IgnoreExtras, Fields{"Task": Equal("Something is done"), "Outcome": Equal("changed")})))
+	g.Expect(events).To(ContainElement(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Task": Equal("Something is done"), "Outcome": Equal("changed")})))
 	g.Expect(s.started()).To(Equal(2))
 
 	t.Run("but not when the other host is its own", func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestARunThatOthersHaveSpoiltIsRepeatedAlone(t *testing.T) {
 		s.submit(request("both", ansible.HardenSession, nil, hosts[0].Host, hosts[1].Host))
 		status, _ := s.ended("both")
 		g.Expect(status.Phase).To(Equal(ansible.Failed))
-		g.Expect(status.Hosts["h1.ns"]).To(MatchFields(IgnoreExtras, Fields{
+		g.Expect(status.Hosts["h1.ns"]).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{
 			"Phase": Equal(ansible.Failed), "Message": Equal("The playbook was stopped, because it failed on another host"),
 		}))
 	})
@@ -91,7 +91,7 @@ func TestCancelingARunLeavesThoseItIsCarriedOutWith(t *testing.T) {
 	}
 	s.until("r0", sleeping)
 	g.Expect(s.Cancel(t.Context(), ansible.Ref{Key: "r0"})).To(Succeed())
-	g.Expect(s.status("r0")).To(MatchFields(IgnoreExtras, Fields{"Phase": Equal(ansible.Running), "Message": HavePrefix("Canceled; ")}))
+	g.Expect(s.status("r0")).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Phase": Equal(ansible.Running), "Message": HavePrefix("Canceled; ")}))
 	for i, phase := range []ansible.Phase{ansible.Canceled, ansible.Succeeded} {
 		status, _ := s.ended(fmt.Sprintf("r%d", i))
 		g.Expect(status.Phase).To(Equal(phase))
@@ -122,7 +122,7 @@ func TestProgressOfATaskIsTold(t *testing.T) {
 	s.until("image", func(status ansible.Status) bool { return status.Progress == "rhcos.qcow2: 34 %" })
 	g.Expect(s.status("image").Task).To(Equal("It is shown"))
 	_, events := s.ended("image")
-	g.Expect(events).To(ContainElement(MatchFields(IgnoreExtras, Fields{
+	g.Expect(events).To(ContainElement(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{
 		"Type": Equal(ansible.Progressed), "Task": Equal("It is shown"), "Host": Equal("one.ns"), "Message": Equal("rhcos.qcow2: 68 %"),
 	})))
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	. "github.com/onsi/gomega/gstruct"
+	"github.com/onsi/gomega/gstruct"
 
 	"github.com/caplv/caplv/operator/ansible"
 	"github.com/caplv/caplv/operator/ansible/runner/process"
@@ -63,10 +63,10 @@ func TestARunThatFailsSaysWhereAndWhy(t *testing.T) {
 			s.submit(request(key, tt.playbook, tt.vars, tt.host))
 			status, events := s.ended(key)
 			g.Expect(status.Phase).To(Equal(tt.phase), "%+v", status)
-			g.Expect(status.Hosts).To(HaveKeyWithValue(tt.host.Name, MatchFields(IgnoreExtras, Fields{
+			g.Expect(status.Hosts).To(HaveKeyWithValue(tt.host.Name, gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{
 				"Phase": Equal(tt.phase), "FailedTask": Equal(tt.task), "Message": And(ContainSubstring(tt.message), WithTransform(length, BeNumerically("<=", 1024))),
 			})))
-			g.Expect(events).To(ContainElement(MatchFields(IgnoreExtras, Fields{"Type": Equal(ansible.HostResulted), "Message": ContainSubstring(tt.message)})))
+			g.Expect(events).To(ContainElement(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Type": Equal(ansible.HostResulted), "Message": ContainSubstring(tt.message)})))
 		})
 	}
 
@@ -126,7 +126,7 @@ func TestCancel(t *testing.T) {
 
 	t.Run("ends a run that waits", func(t *testing.T) {
 		g := NewWithT(t)
-		g.Expect(s.status("queued")).To(MatchFields(IgnoreExtras, Fields{"Phase": Equal(ansible.Queued), "Message": ContainSubstring("another run on the host")}))
+		g.Expect(s.status("queued")).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Phase": Equal(ansible.Queued), "Message": ContainSubstring("another run on the host")}))
 		g.Expect(s.Cancel(t.Context(), ansible.Ref{Key: "queued"})).To(Succeed())
 		g.Expect(s.status("queued").Phase).To(Equal(ansible.Canceled))
 	})
@@ -175,7 +175,7 @@ func TestASidecarThatIsKilledHasLostItsRuns(t *testing.T) {
 		status, events := s.ended(key)
 		g.Expect(status.Phase).To(Equal(ansible.Lost))
 		g.Expect(status.Hosts["one.ns"].Phase).To(Equal(ansible.Lost))
-		g.Expect(events[len(events)-1]).To(MatchFields(IgnoreExtras, Fields{"Type": Equal(ansible.RunEnded), "Outcome": Equal("Lost")}))
+		g.Expect(events[len(events)-1]).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Type": Equal(ansible.RunEnded), "Outcome": Equal("Lost")}))
 	}
 	s.submit(request("again", ansible.OnboardHost, nil, host))
 	status, _ := s.ended("again")

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	. "github.com/onsi/gomega/gstruct"
+	"github.com/onsi/gomega/gstruct"
 
 	"github.com/caplv/caplv/operator/ansible"
 	"github.com/caplv/caplv/test/playbooks/fleet"
@@ -25,7 +25,7 @@ func TestARunSucceeds(t *testing.T) {
 	g.Expect(status.Phase).To(Equal(ansible.Succeeded), "%+v", status)
 	g.Expect(status.AnsibleVersion).To(HavePrefix("2.19."))
 	g.Expect(status.RolesVersion).To(MatchRegexp(`^0\.1\.0\+[0-9a-f]{12}$`))
-	g.Expect(status.Hosts).To(HaveKeyWithValue("one.ns", MatchFields(IgnoreExtras, Fields{
+	g.Expect(status.Hosts).To(HaveKeyWithValue("one.ns", gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{
 		"Phase": Equal(ansible.Succeeded), "Changed": Equal(1), "Failed": Equal(0), "Skipped": Equal(1), "ChangedTasks": Equal([]string{"Something is done"}),
 	})))
 	// Four tasks of the play and twice two that were included.
@@ -35,8 +35,8 @@ func TestARunSucceeds(t *testing.T) {
 		g.Expect(event.Sequence).To(Equal(int64(i + 1)))
 	}
 	g.Expect(events[0].Type).To(Equal(ansible.PlayStarted))
-	g.Expect(events[len(events)-1]).To(MatchFields(IgnoreExtras, Fields{"Type": Equal(ansible.RunEnded), "Outcome": Equal("Succeeded")}))
-	g.Expect(events).To(ContainElement(MatchFields(IgnoreExtras, Fields{
+	g.Expect(events[len(events)-1]).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Type": Equal(ansible.RunEnded), "Outcome": Equal("Succeeded")}))
+	g.Expect(events).To(ContainElement(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{
 		"Type": Equal(ansible.HostResulted), "Task": Equal("Something is done"), "Host": Equal("one.ns"), "Outcome": Equal("changed"),
 	})))
 

@@ -100,10 +100,8 @@ const (
 // withSudoer makes the account in the server's own view of /etc.
 func withSudoer(t *testing.T) *fleet.Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "caplv-etc-") //nolint:usetesting // Another account has to reach it.
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	dir := t.TempDir()
 	NewWithT(t).Expect(os.WriteFile(dir+"/password", []byte(sudoerPassword), 0o600)).To(Succeed())
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	script := fmt.Sprintf(`
 		cd %[1]s
 		cp -p /etc/passwd /etc/shadow .

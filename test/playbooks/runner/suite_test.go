@@ -40,7 +40,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "runner:", err)
 		return 1
 	}
-	dir, err := os.MkdirTemp("", "caplv-runner-") //nolint:usetesting // The path of a test's own directory is too long for a socket.
+	dir, err := os.MkdirTemp("", "caplv-runner-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runner:", err)
 		return 1
@@ -72,7 +72,7 @@ type service struct {
 func start(t *testing.T, args ...string) *service {
 	t.Helper()
 	// A directory of a test has too long a name for sockets of ssh.
-	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The path of a test's own directory is too long for a socket.
+	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The name of a test's directory is too long for sockets.
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &service{t: t, dir: dir, args: args}
@@ -169,7 +169,7 @@ func server(t *testing.T, o fleet.Options) *fleet.Server {
 func servers(t *testing.T) *fleet.Fleet {
 	t.Helper()
 	g := NewWithT(t)
-	dir, err := os.MkdirTemp("", "caplv-fleet-") //nolint:usetesting // Other accounts have to reach it.
+	dir, err := os.MkdirTemp("", "caplv-fleet-") //nolint:usetesting // A test's directory is its owner's alone.
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(os.Chmod(dir, 0o755)).To(Succeed())
 	f := fleet.New(dir)

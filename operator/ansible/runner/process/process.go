@@ -89,7 +89,7 @@ func Run(ctx context.Context, spec Spec) (Exit, error) {
 	_ = ours.Close()
 	if exe.command == nil || exe.command.Process == nil {
 		if ctx.Err() != nil {
-			return Exit{Signal: "before it began"}, nil //nolint:nilerr // Whoever ended the context knows.
+			return Exit{Signal: "before it began"}, nil //nolint:nilerr // The caller ended ctx, and knows.
 		}
 		return Exit{}, notStarted(spec.Program, runErr)
 	}

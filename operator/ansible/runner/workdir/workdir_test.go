@@ -18,7 +18,7 @@ import (
 func root(t *testing.T) Root {
 	t.Helper()
 	g := NewWithT(t)
-	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The path of a test's own directory is too long for a socket.
+	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The name of a test's directory is too long for sockets.
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	r, err := Open(dir)
@@ -68,7 +68,7 @@ func TestOpenRefusesPathsThatSSHCannotUse(t *testing.T) {
 
 func TestOpenMakesAnOpenDirectoryPrivate(t *testing.T) {
 	g := NewWithT(t)
-	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The path of a test's own directory is too long for a socket.
+	dir, err := os.MkdirTemp("", "caplv") //nolint:usetesting // The name of a test's directory is too long for sockets.
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = os.RemoveAll(dir) }()
 	g.Expect(os.Chmod(dir, 0o777)).To(Succeed())
