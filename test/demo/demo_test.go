@@ -29,7 +29,7 @@ func TestDemo(t *testing.T) {
 
 	out := run("demo")
 	t.Log(out)
-	g.Expect(out).To(MatchRegexp(`worker01\s+rhel-host-01\s+Running\s+True\s+default-my-cluster-worker01`))
+	g.Expect(out).To(MatchRegexp(`worker01\s+rhel-host-02\s+Running\s+True\s+default-my-cluster-worker01`))
 	g.Expect(out).To(ContainSubstring("FWCFG bytes="))
 	g.Expect(out).To(ContainSubstring("make demo-down"))
 

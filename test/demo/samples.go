@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -22,7 +23,11 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 )
 
-const baseImage = "guest.qcow2"
+const (
+	baseImage = "guest.qcow2"
+	// bareHost is the sample of a host that is set up by the operator; the other one is of a host that is set up already.
+	bareHost = "rhel-host-02"
+)
 
 // applySamples applies the samples with what is different on this machine: addresses, emulation instead of KVM, a small
 // image.
@@ -40,13 +45,21 @@ func (s *supervisor) applySamples(ctx context.Context) error {
 		return fmt.Errorf("the API server's address %s has no port: %w", endpoint, err)
 	}
 	changes := map[string]map[string]any{
-		"Cluster":        {"spec.controlPlaneEndpoint.host": endpoint.Hostname(), "spec.controlPlaneEndpoint.port": port},
-		"LibvirtCluster": {"spec.controlPlaneEndpoint.host": endpoint.Hostname(), "spec.controlPlaneEndpoint.port": port},
-		"LibvirtHost": {
-			"spec.uri": s.host.URI(), "spec.hostKeyFingerprint": s.host.Fingerprint, "spec.virtType": string(infrav1.VirtTypeQEMU),
-			"spec.reservedResources.vcpus": int64(0), "spec.reservedResources.memoryMB": int64(0),
+		"Cluster": {"spec.controlPlaneEndpoint.host": endpoint.Hostname(), "spec.controlPlaneEndpoint.port": port},
+		"LibvirtCluster": {
+			"spec.controlPlaneEndpoint.host": endpoint.Hostname(), "spec.controlPlaneEndpoint.port": port,
+			"spec.baseImage.pool": "default", "spec.baseImage.volumeName": baseImage,
+			"spec.baseImage.source.type": string(infrav1.SourceTypeHTTPS), "spec.baseImage.source.https.url": s.image.url,
+			"spec.baseImage.source.https.sha256": s.image.sha256,
+			// The server has a certificate of its own.
+			"spec.baseImage.source.https.insecureSkipTLSVerify": true,
 		},
-		"LibvirtMachine": {"spec.rootDisk.baseImage": baseImage, "spec.rootDisk.size": "1Gi", "spec.rootDisk.ephemeralPoolSize": "256M"},
+		"LibvirtHost": {
+			"spec.uri": s.host.SessionURI(), "spec.hostKeyFingerprint": s.host.Fingerprint, "spec.virtType": string(infrav1.VirtTypeQEMU),
+			"spec.reservedResources.vcpus": int64(0), "spec.reservedResources.memoryMB": int64(0),
+			"spec.bootstrap.user": "root",
+		},
+		"LibvirtMachine": {"spec.hostRef.name": bareHost, "spec.rootDisk.baseImage": baseImage, "spec.rootDisk.size": "1Gi", "spec.rootDisk.ephemeralPoolSize": "256M"},
 	}
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
 	for {
@@ -55,6 +68,9 @@ func (s *supervisor) applySamples(ctx context.Context) error {
 			return nil
 		} else if err != nil {
 			return err
+		}
+		if u.GetKind() == "LibvirtHost" && u.GetName() != bareHost {
+			continue
 		}
 		if err := adapt(u, changes[u.GetKind()]); err != nil {
 			return err
@@ -87,15 +103,18 @@ func adapt(u *unstructured.Unstructured, changes map[string]any) error {
 	return nil
 }
 
-// createHostSecret makes the Secret that the sample's LibvirtHost refers to.
+// createHostSecret gives the operator the key of an account that may become root. The key of the service account, the operator makes by itself.
 func (s *supervisor) createHostSecret(ctx context.Context, lh *unstructured.Unstructured) error {
-	name, _, err := unstructured.NestedString(lh.Object, "spec", "secretRef", "name")
+	name, _, err := unstructured.NestedString(lh.Object, "spec", "bootstrap", "secretRef", "name")
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(s.hosts.PrivateKeyFile())
 	if err != nil {
 		return err
 	}
 	return s.cp.Client().Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: lh.GetNamespace(), Name: name},
-		Type:       corev1.SecretTypeSSHAuth,
-		Data:       map[string][]byte{infrav1.SSHPrivateKeySecretKey: s.host.PrivateKey},
+		Data:       map[string][]byte{infrav1.SSHPrivateKeySecretKey: key},
 	})
 }

@@ -25,6 +25,7 @@ const (
 	hostName    = "demo"
 	machineName = "worker01"
 	bootTime    = 10 * time.Minute
+	setupTime   = 20 * time.Minute
 )
 
 // supervisor holds what runs.
@@ -35,6 +36,8 @@ type supervisor struct {
 	operator *operator.Operator
 	hosts    *host.Bench
 	host     *host.Host
+	sidecar  *operator.Sidecar
+	image    *servedImage
 }
 
 // supervise brings everything up, keeps it until it is told to end, and takes it down.
@@ -72,7 +75,6 @@ func (s *supervisor) step(what string, do func() error) error {
 }
 
 func (s *supervisor) bringUp(ctx context.Context) error {
-	var image string
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -84,29 +86,33 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 			})
 			return err
 		}},
-		{"Building and starting the operator under its shipped roles", func() (err error) {
-			if s.operator, err = operator.New(ctx, s.cp, operator.Options{Repository: s.repository, Dir: s.dir}); err != nil {
+		{"Building and starting the operator, under its shipped roles, and its Ansible sidecar", func() (err error) {
+			options := operator.Options{Repository: s.repository, Dir: s.dir}
+			if s.sidecar, err = operator.NewSidecar(ctx, s.cp, options); err != nil {
+				return err
+			}
+			if err := s.sidecar.Start(ctx); err != nil {
+				return err
+			}
+			options.RunnerSocket = s.sidecar.Socket()
+			if s.operator, err = operator.New(ctx, s.cp, options); err != nil {
 				return err
 			}
 			return s.operator.Start(ctx)
 		}},
-		{"Building the guest's image", func() (err error) {
-			image, err = host.GuestImage(ctx, s.repository)
+		{"Building the guest's image, and serving it over HTTPS", func() (err error) {
+			s.image, err = serveImage(ctx, s.repository)
 			return err
 		}},
-		{"Setting up a libvirt host with playbooks/onboard_host.yml (the first time, with its file system, this takes some minutes)", func() error {
-			return host.Prepare(ctx, s.repository)
-		}},
-		{"Bringing the host up (systemd, sshd, libvirtd, QEMU) in namespaces of its own", func() (err error) {
+		{"Bringing up a bare Debian host (systemd and sshd) in namespaces of its own (the first time, its file system is built, which takes some minutes)", func() (err error) {
 			if s.hosts, err = host.New(s.repository, s.path("hosts")); err != nil {
 				return err
 			}
-			if s.host, err = s.hosts.Up(ctx, hostName); err != nil {
-				return err
-			}
-			return s.host.Copy(ctx, image, "/var/lib/libvirt/images/"+baseImage)
+			s.host, err = s.hosts.UpBare(ctx, hostName, "debian12")
+			return err
 		}},
 		{"Applying operator/config/samples, adapted to this machine", func() error { return s.applySamples(ctx) }},
+		{"Waiting until the operator has set the host up", func() error { return s.waitForHost(ctx) }},
 		{"Waiting for machine " + machineName, func() error { return s.waitForMachine(ctx) }},
 		{"Waiting for its guest to report (it is emulated, which takes a while)", func() error { return s.waitForGuest(ctx) }},
 	} {
@@ -117,30 +123,48 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 	return s.show(ctx)
 }
 
+// waitForHost waits until the operator has set the host up, and tells how far it is.
+func (s *supervisor) waitForHost(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, setupTime)
+	defer cancel()
+	return s.watch(ctx, time.Second, func() (conditions.Getter, error) {
+		lh := &infrav1.LibvirtHost{}
+		return lh, s.cp.Client().Get(ctx, client.ObjectKey{Namespace: "default", Name: bareHost}, lh)
+	})
+}
+
 // waitForMachine waits until the machine runs and tells each state on the way.
 func (s *supervisor) waitForMachine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
+	return s.watch(ctx, 200*time.Millisecond, func() (conditions.Getter, error) {
+		lm := &infrav1.LibvirtMachine{}
+		return lm, s.cp.Client().Get(ctx, client.ObjectKey{Namespace: "default", Name: machineName}, lm)
+	})
+}
+
+// watch says what the condition Ready of an object says, whenever that changes, until it is True.
+func (s *supervisor) watch(ctx context.Context, pause time.Duration, get func() (conditions.Getter, error)) error {
 	last := ""
 	for {
-		lm := &infrav1.LibvirtMachine{}
-		if err := s.cp.Client().Get(ctx, client.ObjectKey{Namespace: "default", Name: machineName}, lm); err != nil {
+		object, err := get()
+		if err != nil {
 			return err
 		}
-		ready := conditions.Get(lm, infrav1.MachineReadyCondition)
-		if ready != nil {
+		// Both kinds have it under the same name.
+		if ready := conditions.Get(object, infrav1.HostReadyCondition); ready != nil {
 			if state := ready.Reason + ": " + ready.Message; state != last {
 				s.say("  %s", state)
 				last = state
 			}
-			if conditions.IsTrue(lm, infrav1.MachineReadyCondition) {
+			if conditions.IsTrue(object, infrav1.HostReadyCondition) {
 				return nil
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it is still not running: %s", last)
-		case <-time.After(200 * time.Millisecond):
+			return fmt.Errorf("it is still not ready: %s", last)
+		case <-time.After(pause):
 		}
 	}
 }
@@ -162,7 +186,7 @@ func (s *supervisor) waitForGuest(ctx context.Context) error {
 }
 
 func (s *supervisor) serialLog(ctx context.Context) (string, error) {
-	return s.host.Exec(ctx, "cat", "/var/log/libvirt/qemu/default-my-cluster-"+machineName+"-serial.log")
+	return s.host.Exec(ctx, "cat", "/run/caplv/default-my-cluster-"+machineName+"/serial.log")
 }
 
 // show ends the progress with what a user would look at next.
@@ -191,11 +215,12 @@ Look around:
   export KUBECONFIG=%s
   %s get lvm -o wide                 # the machine; lvh: the host
   %s describe lvm %s           # its conditions and events
-  CAPLV_BENCH_DIR=%s test/bench/host.sh exec %s virsh -c qemu:///system list
+  CAPLV_BENCH_DIR=%s test/bench/host.sh exec %s runuser -u caplv -- virsh -c qemu:///session list
   less %s                 # the operator's log
+  ls %s                   # what the runs of playbooks have said
   %s delete machine %s         # and watch everything leave the host
 End it with: make demo-down`,
-		s.cp.Kubeconfig(), kubectl, kubectl, machineName, s.path("hosts"), hostName, s.operator.LogPath(), kubectl, machineName)
+		s.cp.Kubeconfig(), kubectl, kubectl, machineName, s.path("hosts"), hostName, s.operator.LogPath(), s.sidecar.ArtifactsDir(), kubectl, machineName)
 	return nil
 }
 
@@ -203,6 +228,9 @@ End it with: make demo-down`,
 func (s *supervisor) tearDown() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if s.image != nil {
+		s.image.server.Close()
+	}
 	if s.cp != nil {
 		// The operator is one of its processes.
 		if err := s.cp.Stop(); err != nil {
