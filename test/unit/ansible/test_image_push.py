@@ -5,10 +5,15 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 
-from plugins.action import base_image
+from conftest import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "collections"))
+
+from ansible_collections.caplv.caplv.plugins.action import base_image  # noqa: E402
 
 MODE = {"mode": "system"}
 
