@@ -104,7 +104,11 @@ func progress(said ansible.Status) string {
 	if said.TasksKnown == 0 && said.Task == "" {
 		return "begins"
 	}
-	text := fmt.Sprintf("task %d of %d", said.TasksDone, max(said.TasksKnown, said.TasksDone))
+	text := fmt.Sprintf("task %d", said.TasksDone)
+	// Tasks of a role are known from its beginning on; the last one that is known says nothing of how many follow.
+	if said.TasksKnown > said.TasksDone {
+		text += fmt.Sprintf(" of %d", said.TasksKnown)
+	}
 	return withDetail(withDetail(text, said.Task), said.Progress)
 }
 
