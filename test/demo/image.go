@@ -27,7 +27,7 @@ func serveImage(ctx context.Context, repository string) (*servedImage, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err := os.Open(path) //nolint:gosec // It is in the cache.
+	image, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
