@@ -29,9 +29,9 @@ def offered():
             yield name
 
 
-def test_awx_offers_our_playbooks_and_those_of_molecule():
-    # Nothing keeps AWX from listing molecule's playbooks; they are recognised by their directory.
-    assert sorted(name for name in offered() if not name.startswith("molecule/")) == ["playbooks/%s.yml" % name for name in PLAYBOOKS]
+def test_awx_offers_our_playbooks_and_those_of_tests():
+    # Nothing keeps AWX from listing playbooks of molecule and of tests; they are recognised by their directory.
+    assert sorted(name for name in offered() if not name.startswith(("molecule/", "test/"))) == ["playbooks/%s.yml" % name for name in PLAYBOOKS]
 
 
 def test_the_collection_is_found_in_the_project_itself():
