@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -61,11 +60,11 @@ func TestManagerAndSidecarMeet(t *testing.T) {
 		}
 	}
 	for _, container := range pod.Containers {
-		g.Expect(container.SecurityContext).To(HaveField("ReadOnlyRootFilesystem", Equal(ptr.To(true))), container.Name)
-		g.Expect(container.SecurityContext).To(HaveField("AllowPrivilegeEscalation", Equal(ptr.To(false))), container.Name)
+		g.Expect(container.SecurityContext).To(HaveField("ReadOnlyRootFilesystem", Equal(new(true))), container.Name)
+		g.Expect(container.SecurityContext).To(HaveField("AllowPrivilegeEscalation", Equal(new(false))), container.Name)
 		g.Expect(container.Resources.Requests).NotTo(BeEmpty(), container.Name)
 	}
-	g.Expect(pod.SecurityContext).To(HaveField("RunAsNonRoot", Equal(ptr.To(true))))
+	g.Expect(pod.SecurityContext).To(HaveField("RunAsNonRoot", Equal(new(true))))
 }
 
 // value is that of a flag.
