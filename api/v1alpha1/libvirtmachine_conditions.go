@@ -125,7 +125,7 @@ const (
 	BaseImageFetchFailedReason = "BaseImageFetchFailed"
 	// BaseImageStagingFailedReason surfaces when the run that brings the image to the host failed; the message names its task.
 	BaseImageStagingFailedReason = "BaseImageStagingFailed"
-	// HostNotManagedReason surfaces when the image is not on the host and the operator has no account there that could bring it: its
-	// LibvirtHost has no spec.bootstrap.
+	// HostNotManagedReason surfaces when the image is not on the host and the operator may not bring it: its LibvirtHost has no spec.bootstrap, or one
+	// whose mode is check.
 	HostNotManagedReason = "HostNotManaged"
 )

@@ -73,14 +73,19 @@ func Recorded(lh *infrav1.LibvirtHost, image *infrav1.BaseImage) *infrav1.HostBa
 }
 
 // Current says whether a volume that is in its place on the host is the wanted image, as far as can be known: an image that no digest pins is
-// taken as it is, and so is one on a host that the operator may not look at as root.
+// taken as it is, and so is one on a host that the operator may not change.
 func Current(lh *infrav1.LibvirtHost, image *infrav1.BaseImage) bool {
 	pinned := Pinned(image)
-	if pinned == "" || lh.Spec.Bootstrap == nil {
+	if pinned == "" || !mayStage(lh) {
 		return true
 	}
 	record := Recorded(lh, image)
 	return record != nil && record.StagedAt != nil && string(record.SHA256) == pinned
+}
+
+// mayStage says whether the operator may change what is on the host: it has an account there, and was not told only to look.
+func mayStage(lh *infrav1.LibvirtHost) bool {
+	return lh.Spec.Bootstrap != nil && lh.Spec.Bootstrap.Mode != infrav1.BootstrapCheck
 }
 
 // runKey names a run: one for each host, image, digest and attempt. The time keeps it from the keys of a record that was lost.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/ansible"
+	"github.com/caplv/caplv/operator/hostsetup"
 	"github.com/caplv/caplv/operator/hosturi"
 )
 
@@ -184,14 +184,8 @@ func (s *Stager) end(ctx context.Context, w work, run *infrav1.BootstrapRun, sta
 	return s.record(ctx, w, func(r *infrav1.HostBaseImage) {
 		now := metav1.Now()
 		ended := run.DeepCopy()
-		ended.Phase, ended.FinishedAt = infrav1.RunPhase(status.Phase), &now
-		for _, host := range status.Hosts {
-			ended.OK, ended.Changed, ended.Failed, ended.Skipped = int32(host.OK), int32(host.Changed), int32(host.Failed), int32(host.Skipped) //nolint:gosec // Counts of tasks.
-			ended.FailedTask, ended.Message = clip(host.FailedTask, 256), clip(host.Message, 2048)
-		}
-		if ended.Message == "" {
-			ended.Message = clip(status.Message, 2048)
-		}
+		hostsetup.Note(ended, status, hostsetup.HostName(w.lhost))
+		ended.FinishedAt, ended.Progress = &now, ""
 		r.Run = ended
 		if staged != "" {
 			r.SHA256, r.StagedAt = infrav1.SHA256(staged), &now
@@ -231,12 +225,4 @@ func first(texts ...string) string {
 		}
 	}
 	return ""
-}
-
-// clip cuts a text to a number of bytes.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
 }

@@ -61,9 +61,9 @@ func newWork(lh *infrav1.LibvirtHost, lc *infrav1.LibvirtCluster) work {
 // BaseImageStaging, or with what went wrong, until then. After a failure the next call begins anew. The job wakes the reconciler of object.
 func (s *Stager) Stage(ctx context.Context, object client.Object, lh *infrav1.LibvirtHost, lc *infrav1.LibvirtCluster) error {
 	w := newWork(lh, lc)
-	if lh.Spec.Bootstrap == nil {
+	if !mayStage(lh) {
 		return &Error{infrav1.HostNotManagedReason, fmt.Sprintf(
-			"storage pool %q of the host has no volume %q, and LibvirtHost %s has no spec.bootstrap with an account that could bring it there; "+
+			"storage pool %q of the host has no volume %q, and LibvirtHost %s has no spec.bootstrap whose mode is apply, so that the operator may not bring it there; "+
 				"add that, or stage the image with playbooks/stage_base_image.yml",
 			w.image.Pool, w.image.VolumeName, lh.Name)}
 	}

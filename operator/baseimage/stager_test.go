@@ -202,6 +202,9 @@ func TestWhatStandsInTheWayBeforeARun(t *testing.T) {
 		want   string
 	}{
 		{"no account that could bring it", func(lh *infrav1.LibvirtHost, _ *infrav1.LibvirtCluster) { lh.Spec.Bootstrap = nil }, nil, infrav1.HostNotManagedReason},
+		{"an account that may only look", func(lh *infrav1.LibvirtHost, _ *infrav1.LibvirtCluster) {
+			lh.Spec.Bootstrap.Mode = infrav1.BootstrapCheck
+		}, nil, infrav1.HostNotManagedReason},
 		{"the source fails", nil, func(b *bench) {
 			b.fetcher.err = &Error{infrav1.BaseImageFetchFailedReason, "404"}
 		}, infrav1.BaseImageFetchFailedReason},
@@ -262,10 +265,4 @@ func TestAHostPullsWithTheCredentialsOfTheCluster(t *testing.T) {
 	b.Expect(b.fetcher.asked).To(BeZero())
 	b.backend.end(request.Key, ansible.Succeeded, ansible.HostResult{})
 	b.Expect(b.outcome()).To(Succeed())
-}
-
-func TestALongMessageIsCutBetweenCharacters(t *testing.T) {
-	g := NewWithT(t)
-	g.Expect(clip("short", 10)).To(Equal("short"))
-	g.Expect(clip("ééééé", 8)).To(Equal("éé…"))
 }
