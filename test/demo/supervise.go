@@ -215,7 +215,7 @@ Look around:
   export KUBECONFIG=%s
   %s get lvm -o wide                 # the machine; lvh: the host
   %s describe lvm %s           # its conditions and events
-  CAPLV_BENCH_DIR=%s test/bench/host.sh exec %s runuser -u caplv -- virsh -c qemu:///session list
+  CAPLV_BENCH_DIR=%s test/bench/host.sh exec %s runuser -u caplv -- sh -c 'XDG_RUNTIME_DIR=/run/user/$(id -u) virsh -c qemu:///session list'
   less %s                 # the operator's log
   ls %s                   # what the runs of playbooks have said
   %s delete machine %s         # and watch everything leave the host
