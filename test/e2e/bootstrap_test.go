@@ -33,9 +33,7 @@ func newBareWorld(t *testing.T) *world {
 	h, err := suite.hosts.UpBare(t.Context(), w.namespace, bareImage)
 	w.g.Expect(err).NotTo(HaveOccurred())
 	w.useHost(h)
-	key, err := os.ReadFile(suite.hosts.PrivateKeyFile())
-	w.g.Expect(err).NotTo(HaveOccurred())
-	w.create(&corev1.Secret{ObjectMeta: w.meta("host-root"), Data: map[string][]byte{infrav1.SSHPrivateKeySecretKey: key}})
+	w.create(&corev1.Secret{ObjectMeta: w.meta("host-root"), Data: map[string][]byte{infrav1.SSHPrivateKeySecretKey: hostKey(w)}})
 	return w
 }
 
@@ -85,48 +83,37 @@ func (w *world) expectOffboarded(before playbooks.Listing) {
 	w.g.Eventually(func() string { return strings.Join(w.settled().Since(before), "\n") }, 30*time.Second, time.Second).Should(BeEmpty())
 }
 
-// TestABareHostIsSetUpAndRunsAMachine goes from a host with nothing of CAPLV to a running machine, and back, in both modes. The machine's image comes
-// from an HTTPS server, through the operator.
-func TestABareHostIsSetUpAndRunsAMachine(t *testing.T) {
-	for _, mode := range []infrav1.HostMode{infrav1.HostModeSession, infrav1.HostModeSystem} {
-		t.Run(string(mode), func(t *testing.T) {
-			w := newBareWorld(t)
-			before := w.settled()
-			uri := "qemu+ssh://" + host.Account + "@" + w.host.Address + "/" + string(mode)
-			w.lhost = w.bareHost(uri)
-			w.lhost.Spec.Bootstrap.OffboardOnDelete = true
-			w.create(w.lhost)
-
-			lh := w.expectHostCondition(infrav1.BootstrappedCondition, "True/"+infrav1.BootstrappedReason)
-			w.g.Expect(lh.Status.HostKeyFingerprint).To(Equal(w.host.Fingerprint), "the key of first contact is recorded")
-			run := lh.Status.Bootstrap.Run
-			w.g.Expect(run).To(HaveField("Phase", infrav1.RunPhase("Succeeded")))
-			w.g.Expect(run.Changed).To(BeNumerically(">", 0))
-			w.g.Expect(lh.Status.Bootstrap.RolesVersion).NotTo(BeEmpty())
-			w.g.Expect(lh.Status.Bootstrap.AnsibleVersion).NotTo(BeEmpty())
-			lh = w.expectHostCondition(infrav1.HostReadyCondition, "True/"+infrav1.HostReadyReason)
-			w.g.Expect(lh.Status.Setup).To(HaveValue(HaveField("Mode", mode)))
-			if mode == infrav1.HostModeSession {
-				w.g.Expect(condition(lh, infrav1.SessionHardenedCondition)).To(Equal("True/" + infrav1.SessionHardenedReason))
-			}
-			w.checkMadeKey()
-
-			w.stageFrom(serveImage(t))
-			lm := w.libvirtMachine("worker01")
-			if mode == infrav1.HostModeSystem {
-				ephemeral(&lm.Spec)
-			}
-			w.createMachine(lm)
-			lm = w.expectMachine("worker01", infrav1.MachineReadyCondition, "True/Running")
-			w.g.Expect(condition(lm, infrav1.BaseImageStagedCondition)).To(Equal("True/" + infrav1.BaseImageStagedReason))
-			w.g.Expect(w.expectHost("True/HostReady").Status.BaseImages).To(ConsistOf(And(
-				HaveField("VolumeName", infrav1.ResourceName(imageName)), HaveField("Run.Phase", infrav1.RunPhase("Succeeded")))))
-			w.deleteMachine("worker01")
-			w.expectGone("worker01")
-
-			w.expectOffboarded(before)
-		})
+// expectBootstrapped waits until a run has set the host up and the host is ready, and checks what is told of it.
+func (w *world) expectBootstrapped() *infrav1.LibvirtHost {
+	w.t.Helper()
+	lh := w.expectHostCondition(infrav1.BootstrappedCondition, "True/"+infrav1.BootstrappedReason)
+	w.g.Expect(lh.Status.HostKeyFingerprint).To(Equal(w.host.Fingerprint), "the key of first contact is recorded")
+	run := lh.Status.Bootstrap.Run
+	w.g.Expect(run).To(And(HaveField("Phase", infrav1.RunPhase("Succeeded")), HaveField("Backend", lh.Spec.Bootstrap.Backend)))
+	w.g.Expect(run.Changed).To(BeNumerically(">", 0))
+	w.g.Expect(lh.Status.Bootstrap.RolesVersion).NotTo(BeEmpty())
+	lh = w.expectHostCondition(infrav1.HostReadyCondition, "True/"+infrav1.HostReadyReason)
+	if lh.Status.Setup != nil && lh.Status.Setup.Mode == infrav1.HostModeSession {
+		w.g.Expect(condition(lh, infrav1.SessionHardenedCondition)).To(Equal("True/" + infrav1.SessionHardenedReason))
 	}
+	return lh
+}
+
+// runsAMachine has a machine run and go. Its image comes from an HTTPS server, through the operator.
+func (w *world) runsAMachine(spec func(*infrav1.LibvirtMachineSpec)) {
+	w.t.Helper()
+	w.stageFrom(serveImage(w.t))
+	lm := w.libvirtMachine("worker01")
+	if spec != nil {
+		spec(&lm.Spec)
+	}
+	w.createMachine(lm)
+	lm = w.expectMachine("worker01", infrav1.MachineReadyCondition, "True/Running")
+	w.g.Expect(condition(lm, infrav1.BaseImageStagedCondition)).To(Equal("True/" + infrav1.BaseImageStagedReason))
+	w.g.Expect(w.expectHost("True/HostReady").Status.BaseImages).To(ConsistOf(And(
+		HaveField("VolumeName", infrav1.ResourceName(imageName)), HaveField("Run.Phase", infrav1.RunPhase("Succeeded")))))
+	w.deleteMachine("worker01")
+	w.expectGone("worker01")
 }
 
 // checkMadeKey checks the Secret that the operator has made.
@@ -236,13 +223,9 @@ func (w *world) expectNoSecret(secret string) {
 	w.g.Expect(strings.Contains(objects, secret)).To(BeFalse(), "objects")
 }
 
-// TestDriftIsToldAndRepaired changes on a host what the roles have set up.
-func TestDriftIsToldAndRepaired(t *testing.T) {
-	w := newBareWorld(t)
-	w.lhost = w.bareHost(w.host.SessionURI())
-	w.create(w.lhost)
-	w.expectHostCondition(infrav1.BootstrappedCondition, "True/"+infrav1.BootstrappedReason)
-	w.expectHost("True/HostReady")
+// tellsOfDrift changes on the host what the roles have set up, has it told, and then repaired.
+func (w *world) tellsOfDrift() {
+	w.t.Helper()
 	w.onHost("rm /etc/sudoers.d/caplv")
 	w.changeHost(func(lh *infrav1.LibvirtHost) { lh.Annotations = map[string]string{infrav1.CheckNowAnnotation: "1"} })
 	lh := w.expectHostCondition(infrav1.DriftedCondition, "True/"+infrav1.DriftedReason)
