@@ -267,8 +267,8 @@ type NetworkSpec struct {
 	MACAddress string `json:"macAddress,omitempty"`
 }
 
-// LibvirtMachineSpec is one virtual machine on one host. Everything but providerID, nodeLabels and nodeAnnotations is
-// fixed at creation: delete and create the machine to change it.
+// LibvirtMachineSpec is one virtual machine on one host. Everything but providerID, nodeLabels, nodeAnnotations
+// and recoveryPolicy is fixed at creation: delete and create the machine to change it.
 //
 // +kubebuilder:validation:XValidation:rule="self.hostRef == oldSelf.hostRef",message="hostRef cannot be changed: delete the machine and create it again"
 // +kubebuilder:validation:XValidation:rule="self.domain == oldSelf.domain",message="domain cannot be changed: delete the machine and create it again"
@@ -329,6 +329,12 @@ type LibvirtMachineSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeAnnotations map[string]string `json:"nodeAnnotations,omitempty"`
+
+	// recoveryPolicy is what happens when the domain has run and does not any more: None leaves it to whoever looks after
+	// the host, Restart starts it again, with growing pauses and up to five times in a row.
+	// +optional
+	// +kubebuilder:default=None
+	RecoveryPolicy RecoveryPolicy `json:"recoveryPolicy,omitempty"`
 }
 
 // LibvirtMachineInitializationStatus follows the v1beta2 contract.
@@ -388,6 +394,10 @@ type LibvirtMachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	DomainState string `json:"domainState,omitempty"`
+
+	// recovery is what spec.recoveryPolicy has done.
+	// +optional
+	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 
 	// vcpus is the number of virtual CPUs that the machine got.
 	// +optional

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/artifact"
 	"github.com/caplv/caplv/operator/controller/cluster"
 	"github.com/caplv/caplv/operator/controller/csr"
@@ -25,6 +26,7 @@ import (
 	"github.com/caplv/caplv/operator/controller/machine"
 	"github.com/caplv/caplv/operator/controller/node"
 	"github.com/caplv/caplv/operator/hostconn"
+	"github.com/caplv/caplv/operator/hostevents"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/job"
 	"github.com/caplv/caplv/operator/logging"
@@ -74,7 +76,7 @@ func run(ctx context.Context, o *options) error {
 	conns := hostconn.NewPool(hostconn.Options{})
 	defer func() { _ = conns.Close() }()
 	metrics.RegisterRESTClientMetrics(metrics.MetricRequestLatency)
-	for _, register := range []func(prometheus.Registerer) error{hostconn.Register, machine.RegisterMetrics, csr.RegisterMetrics, artifact.Register} {
+	for _, register := range []func(prometheus.Registerer) error{hostconn.Register, machine.RegisterMetrics, csr.RegisterMetrics, artifact.Register, hostevents.RegisterMetrics} {
 		if err := register(metrics.Registry); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
@@ -109,7 +111,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 		return fmt.Errorf("setting up the LibvirtCluster reconciler: %w", err)
 	}
 	if err := (&machine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: jobs, Images: images,
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: jobs, Images: images, Events: hostEvents(ctx, mgr, connector),
 		Recorder: mgr.GetEventRecorder("libvirtmachine"), WatchFilterValue: o.watchFilter, FailPoint: failPoint(),
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtMachine reconciler: %w", err)
@@ -124,6 +126,13 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 		return err
 	}
 	return mgr.AddReadyzCheck("ping", healthz.Ping)
+}
+
+// hostEvents reads what happens on hosts with machines.
+func hostEvents(ctx context.Context, mgr ctrl.Manager, connector hosts.Connector) *hostevents.Watcher {
+	return hostevents.New(ctx, func(ctx context.Context, lh *infrav1.LibvirtHost) (hostevents.Stream, error) {
+		return hosts.Events(ctx, connector, lh)
+	}, mgr.GetLogger().WithName("hostevents"), hostevents.Options{})
 }
 
 // setupNodes registers the reconcilers that let a machine's kubelet join and look after its Node.

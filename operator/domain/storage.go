@@ -103,16 +103,19 @@ type ObservedPool struct {
 	UUID string
 	// TargetPath is the pool's directory or device directory; empty for pools that have none.
 	TargetPath string
+	// AvailableBytes is the room that the pool had when libvirt last looked; 0 when unknown.
+	AvailableBytes uint64
 }
 
 // ParsePool reads the output of virsh pool-dumpxml. It returns an error only when that is not the XML of a pool with name
 // and UUID.
 func ParsePool(poolXML string) (ObservedPool, error) {
 	var view struct {
-		XMLName    xml.Name `xml:"pool"`
-		Name       string   `xml:"name"`
-		UUID       string   `xml:"uuid"`
-		TargetPath string   `xml:"target>path"`
+		XMLName    xml.Name     `xml:"pool"`
+		Name       string       `xml:"name"`
+		UUID       string       `xml:"uuid"`
+		TargetPath string       `xml:"target>path"`
+		Available  quantityView `xml:"available"`
 	}
 	if err := xml.Unmarshal([]byte(poolXML), &view); err != nil {
 		return ObservedPool{}, fmt.Errorf("reading the storage pool's XML: %w", err)
@@ -120,7 +123,9 @@ func ParsePool(poolXML string) (ObservedPool, error) {
 	if view.Name == "" || view.UUID == "" {
 		return ObservedPool{}, errors.New("reading the storage pool's XML: it has no name or no UUID")
 	}
-	return ObservedPool{Name: view.Name, UUID: strings.ToLower(strings.TrimSpace(view.UUID)), TargetPath: view.TargetPath}, nil
+	seen := ObservedPool{Name: view.Name, UUID: strings.ToLower(strings.TrimSpace(view.UUID)), TargetPath: view.TargetPath}
+	seen.AvailableBytes, _ = view.Available.bytes("bytes")
+	return seen, nil
 }
 
 // ObservedVolume is what a volume's description on a host says.

@@ -32,6 +32,8 @@ type Host interface {
 	ProbeSession(ctx context.Context, virtType string) error
 	// Stage asks the helper for a machine's directory and bootstrap file. It returns whether anything changed.
 	Stage(ctx context.Context, request hostctl.StageRequest) (bool, error)
+	// Events starts a stream of what happens to the host's domains, over a session of its own. ctx bounds the start alone.
+	Events(ctx context.Context) (*virsh.Events, error)
 	// RemoveDirectory asks the helper to remove a machine's directory with everything in it.
 	RemoveDirectory(ctx context.Context, name string) error
 }
@@ -75,6 +77,10 @@ func (h *host) CloneVolume(ctx context.Context, pool, xml string, fromPool, from
 	own := virsh.New(h.start, h.mode, virsh.Options{})
 	defer func() { _ = own.Close() }()
 	return own.CloneVolume(ctx, pool, xml, fromPool, fromVolume)
+}
+
+func (h *host) Events(ctx context.Context) (*virsh.Events, error) {
+	return virsh.OpenEvents(ctx, h.start, h.mode, virsh.Options{})
 }
 
 func (h *host) HostKeyFingerprint() string { return h.conn.HostKeyFingerprint() }

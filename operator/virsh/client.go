@@ -33,6 +33,8 @@ type Client interface {
 	DefineDomain(ctx context.Context, xml string) error
 	// StartDomain starts a defined domain.
 	StartDomain(ctx context.Context, name string) error
+	// ResumeDomain lets a paused domain go on. One that ran out of storage is paused again at once while there is no room.
+	ResumeDomain(ctx context.Context, name string) error
 	// DestroyDomain ends a domain at once.
 	DestroyDomain(ctx context.Context, name string) error
 	// UndefineDomain removes a domain's definition with its NVRAM, its managed save, its TPM's state and what libvirt
@@ -114,7 +116,18 @@ type DomainInfo struct {
 	// State and Reason are libvirt's words, such as "paused" and "I/O error".
 	State  State
 	Reason string
+	// Transient says that the domain runs and is not defined any more: nothing is left of it when it stops.
+	Transient bool
+	// DiskErrors are libvirt's words for what is wrong with the guest's disks, such as "no space" for vda. They are only asked for
+	// when the domain is paused because of one.
+	DiskErrors map[string]string
 }
+
+// ReasonIOError is the reason of a domain that is paused because of a disk.
+const ReasonIOError = "I/O error"
+
+// NoSpaceOnDisk is what DiskErrors says of a disk whose storage is full.
+const NoSpaceOnDisk = "no space"
 
 // PoolInfo is a storage pool.
 type PoolInfo struct {

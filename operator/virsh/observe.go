@@ -16,6 +16,7 @@ import (
 func (s *Shell) Observe(ctx context.Context, query Query) (Observation, error) {
 	b := &batch{}
 	domains := b.add(cmd("list", "--all --name"))
+	transient := b.add(cmd("list", "--transient --name"))
 	dump := b.add(domainCmd("dumpxml", "--inactive", query.Domain))
 	state := b.add(domainCmd("domstate", "--reason", query.Domain))
 	pools := b.add(cmd("pool-list", "--all --name"))
@@ -47,6 +48,7 @@ func (s *Shell) Observe(ctx context.Context, query Query) (Observation, error) {
 	if b.listed(domains, query.Domain) {
 		info := &DomainInfo{XML: b.text(dump)}
 		info.State, info.Reason = parseState(b.text(state))
+		info.Transient = b.listed(transient, query.Domain)
 		obs.Domain = info
 	}
 	for i, name := range query.Pools {
@@ -65,7 +67,33 @@ func (s *Shell) Observe(ctx context.Context, query Query) (Observation, error) {
 			obs.Networks[name] = b.listed(activeNetworks, name)
 		}
 	}
+	if b.err == nil && obs.Domain != nil && obs.Domain.State == StatePaused && obs.Domain.Reason == ReasonIOError {
+		// It asks QEMU, which may be stuck, and is therefore not asked of every domain.
+		if obs.Domain.DiskErrors, err = s.diskErrors(ctx, query.Domain); err != nil {
+			return Observation{}, err
+		}
+	}
 	return obs, b.err
+}
+
+// diskErrors asks what is wrong with a domain's disks. One that has stopped meanwhile has nothing to say about them.
+func (s *Shell) diskErrors(ctx context.Context, name string) (map[string]string, error) {
+	outputs, err := s.read(ctx, domainCmd("domblkerror", "", name))
+	if err != nil {
+		return nil, err
+	}
+	return parseDiskErrors(outputs[0].stdout), nil
+}
+
+// parseDiskErrors reads the output of domblkerror, whose lines are "vda: no space".
+func parseDiskErrors(text string) map[string]string {
+	errs := map[string]string{}
+	for line := range strings.SplitSeq(text, "\n") {
+		if disk, words, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && disk != "" && words != "" {
+			errs[disk] = words
+		}
+	}
+	return errs
 }
 
 // batch is commands that are executed in one go, and their outputs. Its first error stays.

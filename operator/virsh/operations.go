@@ -24,6 +24,11 @@ func (s *Shell) StartDomain(ctx context.Context, name string) error {
 	return s.change(ctx, domainCmd("start", "", name), "", present(cmd("list", "--name"), name))
 }
 
+// ResumeDomain implements Client.
+func (s *Shell) ResumeDomain(ctx context.Context, name string) error {
+	return s.change(ctx, domainCmd("resume", "", name), "", present(cmd("list", "--state-running --name"), name))
+}
+
 // DestroyDomain implements Client.
 func (s *Shell) DestroyDomain(ctx context.Context, name string) error {
 	return s.change(ctx, domainCmd("destroy", "", name), "", absent(cmd("list", "--name"), name))

@@ -10,6 +10,8 @@ const (
 	missingMarker = "caplv: virsh is missing"
 	// setupMarker begins what the script says when it cannot set itself up.
 	setupMarker = "caplv: cannot set up: "
+	// sessionEnv leads to the one of an account's possible daemons that everybody agrees on.
+	sessionEnv = "XDG_RUNTIME_DIR=/run/user/$(id -u)\nexport XDG_RUNTIME_DIR"
 )
 
 // script runs on the host. It starts virsh and gives it the lines of its input, but for lines "@ FILE BASE64", which it
@@ -54,7 +56,7 @@ func commandFor(mode Mode, uri string) string {
 	// A session daemon that virsh starts would inherit the directory, so there the history is only kept empty.
 	env, cache := "", "XDG_CACHE_HOME=$d\nexport XDG_CACHE_HOME"
 	if mode == ModeSession {
-		env = "XDG_RUNTIME_DIR=/run/user/$(id -u)\nexport XDG_RUNTIME_DIR"
+		env = sessionEnv
 		cache = "VIRSH_HISTSIZE=0\nexport VIRSH_HISTSIZE"
 	}
 	if uri == "" {

@@ -54,6 +54,8 @@ type Reconciler struct {
 	Hosts hosts.Connector
 	// Jobs runs what takes longer than a reconcile may wait.
 	Jobs *job.Runner
+	// Events wakes the reconciler when something happens on a host; nil leaves that to its own looks.
+	Events HostEvents
 	// Images brings base images of clusters to hosts; nil leaves that to others.
 	Images ImageStager
 	// Recorder emits Events.
@@ -76,7 +78,7 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager, optio
 	if err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("libvirtmachine").
 		For(&infrav1.LibvirtMachine{}, builder.WithPredicates(
 			predicates.ResourceHasFilterLabel(mgr.GetScheme(), log, r.WatchFilterValue),
@@ -90,8 +92,11 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager, optio
 		)).
 		WatchesRawSource(r.Jobs.Source()).
 		Watches(&infrav1.LibvirtHost{}, handler.EnqueueRequestsFromMapFunc(r.hostToMachines), builder.WithPredicates(hostReadinessChanged())).
-		WithOptions(wake.Options(options)).
-		Complete(r)
+		WithOptions(wake.Options(options))
+	if r.Events != nil {
+		b = b.WatchesRawSource(r.Events.Source())
+	}
+	return b.Complete(r)
 }
 
 // hostReadinessChanged wakes the machines of a host that came back, went away, was probed or was given back by another machine.
@@ -125,6 +130,9 @@ func (r *Reconciler) hostToMachines(ctx context.Context, o client.Object) []reco
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, reterr error) {
 	lm := &infrav1.LibvirtMachine{}
 	if err := r.Client.Get(ctx, req.NamespacedName, lm); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.unwatch(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	s := &scope{machine: lm, before: lm.DeepCopy()}

@@ -23,6 +23,7 @@ import (
 // reconcileDelete removes the machine from its host and then the finalizer. It needs neither Machine nor Cluster nor
 // bootstrap data, which may be gone. It stops only for a host that cannot be reached or refuses.
 func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result, error) {
+	r.unwatch(client.ObjectKeyFromObject(s.machine))
 	if !controllerutil.ContainsFinalizer(s.machine, infrav1.MachineFinalizer) {
 		return ctrl.Result{}, nil
 	}

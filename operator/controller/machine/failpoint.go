@@ -21,7 +21,7 @@ const (
 func StepKinds() []StepKind {
 	return []StepKind{
 		StepRefreshPool, StepStartPool, StepDefineDomain, StepStageDirectory, StepDefinePool, StepCreateVolume,
-		StepCloneVolume, StepResizeVolume, StepMarkCloned, StepStartDomain,
+		StepCloneVolume, StepResizeVolume, StepMarkCloned, StepStartDomain, StepResumeDomain,
 		StepDestroyDomain, StepDeleteVolume, StepDestroyPool, StepUndefinePool, StepRemoveDirectory, StepUndefineDomain,
 	}
 }

@@ -38,6 +38,8 @@ type fakeHost struct {
 type fakeDomain struct {
 	xml     string
 	running bool
+	// other is what is observed instead of running or shut off; resuming the domain ends it.
+	other *virsh.DomainInfo
 }
 
 type fakePool struct {
@@ -82,6 +84,10 @@ func (f *fakeHost) Observe(_ context.Context, q virsh.Query) (virsh.Observation,
 		obs.Domain = &virsh.DomainInfo{XML: d.xml, State: virsh.StateShutOff, Reason: "unknown"}
 		if d.running {
 			obs.Domain.State = virsh.StateRunning
+		}
+		if d.other != nil {
+			obs.Domain = new(*d.other)
+			obs.Domain.XML = d.xml
 		}
 	}
 	for _, name := range q.Pools {
@@ -143,7 +149,15 @@ func (f *fakeHost) StartDomain(_ context.Context, name string) error {
 	if _, staged := f.directories[name]; !staged {
 		return fmt.Errorf("no directory of %s is staged", name)
 	}
-	f.domains[name].running = true
+	f.domains[name].running, f.domains[name].other = true, nil
+	return nil
+}
+
+func (f *fakeHost) ResumeDomain(_ context.Context, name string) error {
+	if err := f.step("resume " + name); err != nil {
+		return err
+	}
+	f.domains[name].running, f.domains[name].other = true, nil
 	return nil
 }
 
@@ -151,7 +165,7 @@ func (f *fakeHost) DestroyDomain(_ context.Context, name string) error {
 	if err := f.step("destroy " + name); err != nil {
 		return err
 	}
-	f.domains[name].running = false
+	f.domains[name].running, f.domains[name].other = false, nil
 	return nil
 }
 

@@ -51,6 +51,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 	}
+	r.watch(s)
 	return ctrl.Result{RequeueAfter: s.requeueAfter(time.Now())}, nil
 }
 
@@ -62,6 +63,8 @@ func (s *scope) requeueAfter(now time.Time) time.Duration {
 		return 0
 	case s.running:
 		return wake.Jitter(pollInterval)
+	case !s.recoverAt.IsZero():
+		return max(s.recoverAt.Sub(now), time.Millisecond)
 	case s.imageProblem != nil && s.imageProblem.Reason == infrav1.BaseImageStagingReason:
 		return stagingPoll
 	default:
@@ -174,6 +177,7 @@ func (r *Reconciler) phaseDesired(_ context.Context, s *scope) error {
 	s.desired = identity(s.machine, name)
 	s.desired.Provisioned = s.provisioned()
 	if s.desired.Provisioned {
+		s.desired.Recovery = recoveryOf(s.machine, time.Now())
 		return nil
 	}
 	if problem := describe(&s.desired, s.machine, s.lhost); problem != nil {
@@ -230,7 +234,7 @@ func (r *Reconciler) phaseConverge(ctx context.Context, s *scope) error {
 			return err
 		}
 		if plan.Blocked != nil {
-			s.domainProblem = plan.Blocked
+			s.domainProblem, s.recoverAt = plan.Blocked, plan.Due
 			return errStop
 		}
 		if plan.Done() {
@@ -255,7 +259,9 @@ func (r *Reconciler) carryOut(ctx context.Context, s *scope, plan Plan, done *Pr
 	if last.Kind == StepCloneVolume {
 		steps = steps[:len(steps)-1]
 	}
-	if err := r.apply(ctx, s.host, s.desired, steps, done); err != nil {
+	err := r.apply(ctx, s.host, s.desired, steps, done)
+	r.noteRecovery(s, steps, err)
+	if err != nil {
 		s.domainProblem = explain(err, infrav1.ProvisioningFailedReason)
 		return errStop
 	}

@@ -6,6 +6,7 @@ package machine
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/caplv/caplv/operator/domain"
 	"github.com/caplv/caplv/operator/hostctl"
@@ -28,6 +29,7 @@ const (
 	StepResizeVolume    StepKind = "ResizeVolume"
 	StepMarkCloned      StepKind = "MarkCloned"
 	StepStartDomain     StepKind = "StartDomain"
+	StepResumeDomain    StepKind = "ResumeDomain"
 	StepDestroyDomain   StepKind = "DestroyDomain"
 	StepDeleteVolume    StepKind = "DeleteVolume"
 	StepDestroyPool     StepKind = "DestroyPool"
@@ -63,13 +65,15 @@ func blocked(reason, format string, args ...any) Plan {
 	return Plan{Blocked: &Blocker{Reason: reason, Message: fmt.Sprintf(format, args...)}}
 }
 
-// Plan is what an observation calls for. At most one of its fields is set; an empty plan means that the host is as it
+// Plan is what an observation calls for. It has steps or is blocked; an empty plan means that the host is as it
 // should be.
 type Plan struct {
 	// Steps are applied in order, up to the first failure, and followed by a new observation.
 	Steps []Step
 	// Blocked says why nothing can be done.
 	Blocked *Blocker
+	// Due is when a blocked plan is to be made anew, because something can be done then; zero for no such time.
+	Due time.Time
 }
 
 // Done says that nothing is left to do.
@@ -119,9 +123,10 @@ type Desired struct {
 	// Domain is the domain's definition.
 	Domain domain.Spec
 
-	// Provisioned says that the domain has run before. It is then never started or created again: its guest has been
-	// a Node with a state of its own.
+	// Provisioned says that the domain has run before. It is then never created again: its guest has been a Node with a state
+	// of its own. Recovery says whether it is started again.
 	Provisioned bool
+	Recovery    Recovery
 	// Defined says that the domain has been seen on the host. Everything else is created after it and removed before it: a
 	// machine whose domain was never there owns no volume and no directory, whatever their names are.
 	Defined bool

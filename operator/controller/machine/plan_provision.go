@@ -28,27 +28,13 @@ func PlanProvisioning(d Desired, obs virsh.Observation, done Progress) (Plan, er
 	if owner == ours && obs.Domain.State.Running() {
 		return Plan{}, nil
 	}
-	if owner == ours && obs.Domain.State.Active() {
-		return blocked(infrav1.DomainNotRunningReason,
-			"domain %s is %q (%s); resume it on the host, or delete the machine to get a new one", d.Name, obs.Domain.State, obs.Domain.Reason), nil
-	}
-	if d.Provisioned {
-		return planLost(d, owner, obs), nil
+	if d.Provisioned || owner == ours && obs.Domain.State.Active() {
+		return planRecovery(d, owner, seen, obs, done)
 	}
 	if p, ok, err := planPrerequisites(d, owner, obs, done); err != nil || ok {
 		return p, err
 	}
 	return planCreation(d, owner, seen, obs, done)
-}
-
-// planLost describes a machine that has run and does not any more.
-func planLost(d Desired, owner ownership, obs virsh.Observation) Plan {
-	if owner == absent {
-		return blocked(infrav1.DomainMissingReason,
-			"domain %s has run on this host and is not defined there any more; delete the machine to get a new one", d.Name)
-	}
-	return blocked(infrav1.DomainNotRunningReason,
-		"domain %s has run and is now %q (%s); delete the machine to get a new one, or start the domain on the host", d.Name, obs.Domain.State, obs.Domain.Reason)
 }
 
 // planPrerequisites checks what the machine needs and does not create. It returns true when the returned plan is all

@@ -57,10 +57,11 @@ type scope struct {
 	// is nil when the machine has no domain.
 	observed                  bool
 	domainState, domainReason string
-	running                   bool
+	running, transient        bool
 	seen                      *domain.Observed
-	// domainProblem is why the domain does not run.
+	// domainProblem is why the domain does not run; recoverAt is when the recovery policy does something about it, if it does.
 	domainProblem *Blocker
+	recoverAt     time.Time
 	// cleanupProblem is why the deletion does not proceed; cleanedUp says that nothing is left on the host.
 	cleanupProblem *Blocker
 	cleanedUp      bool
@@ -81,5 +82,6 @@ func (s *scope) note(d Desired, obs virsh.Observation) error {
 	s.domainState = string(obs.Domain.State)
 	s.domainReason = obs.Domain.Reason
 	s.running = obs.Domain.State.Running()
+	s.transient = obs.Domain.Transient
 	return nil
 }

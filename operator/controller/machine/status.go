@@ -47,6 +47,7 @@ func updateStatus(s *scope) {
 	setDomainRunning(s)
 	setCleanupStalled(s)
 	setReady(s)
+	updateRecovery(s)
 }
 
 func setHostAvailable(s *scope) {
@@ -130,6 +131,9 @@ func setReady(s *scope) {
 	case s.running:
 		ready = metav1.ConditionTrue
 		why = Blocker{infrav1.RunningReason, fmt.Sprintf("domain %s runs on host %s", s.machine.Status.NodeName, s.machine.Spec.HostRef.Name)}
+		if s.transient {
+			why.Message += ", but is not defined there any more: nothing is left of it when it stops"
+		}
 	default:
 		why = Blocker{infrav1.ProvisioningReason, "the machine is being created on its host"}
 	}
