@@ -174,6 +174,10 @@ func TestAnOperatorThatDiesAtEveryPointConverges(t *testing.T) {
 		return
 	}
 	for _, point := range machine.FailPoints() {
+		if strings.HasSuffix(string(point), ":"+string(machine.StepResumeDomain)) {
+			// It belongs to no creation and no deletion; TestAMachineThatRanOutOfStorageIsResumedAndASuspendedOneIsNot interrupts it.
+			continue
+		}
 		t.Run("is passed/"+string(point), func(t *testing.T) {
 			NewWithT(t).Expect(passed).To(HaveKey(string(point)), "no life comes to this point; add one that needs it to lives")
 		})
