@@ -50,17 +50,24 @@ func (a *after) setPolicy(policy infrav1.RecoveryPolicy) {
 }
 
 // sees waits until Ready is as wanted, with a message that has these words, and prints how long that took.
-func (a *after) sees(what, want, words string, within time.Duration) *infrav1.LibvirtMachine {
+func (a *after) sees(what, want, words string, within time.Duration) {
 	a.t.Helper()
 	start := time.Now()
-	var lm *infrav1.LibvirtMachine
 	a.g.Eventually(func(g Gomega) {
-		lm = a.machine(a.name)
+		lm := a.machine(a.name)
 		g.Expect(condition(lm, infrav1.MachineReadyCondition)).To(Equal(want), "conditions: %v", summary(lm))
 		g.Expect(conditions.GetMessage(lm, infrav1.MachineReadyCondition)).To(ContainSubstring(words))
 	}, within, 10*time.Millisecond).Should(Succeed(), what)
 	a.t.Logf("%s: %s after %d ms", what, want, time.Since(start).Milliseconds())
-	return lm
+}
+
+// tells waits until status.recovery has this many restarts, and Events have these reasons: both come after the conditions.
+func (a *after) tells(restarts int32, reasons ...string) {
+	a.t.Helper()
+	a.g.Eventually(func(g Gomega) {
+		g.Expect(a.machine(a.name).Status.Recovery).To(HaveValue(HaveField("Restarts", restarts)))
+		g.Expect(a.eventReasons("LibvirtMachine", a.name)).To(ContainElements(reasons))
+	}, seenTime, poll).Should(Succeed())
 }
 
 // stays checks that nobody mends what is to be left alone.
@@ -122,9 +129,8 @@ func (a *after) storageIsFull() {
 	a.setPolicy(infrav1.RecoveryPolicyRestart)
 	a.sees("the policy Restart, and no room", "False/"+infrav1.NoSpaceReason, "is resumed when storage pool "+a.node+" has 16 MiB (now 0)", provisionTime)
 	a.shell("rm " + fill)
-	lm := a.sees("room", running, "", provisionTime)
-	a.g.Expect(lm.Status.Recovery.Restarts).To(Equal(int32(1)))
-	a.g.Expect(a.eventReasons("LibvirtMachine", a.name)).To(ContainElements(infrav1.NoSpaceReason, "Resumed"))
+	a.sees("room", running, "", provisionTime)
+	a.tells(1, infrav1.NoSpaceReason, "Resumed")
 	a.g.Eventually(func() (string, error) {
 		return a.host.Exec(a.t.Context(), "cat", "/var/log/libvirt/qemu/"+a.node+"-serial.log")
 	}, bootTime, time.Second).Should(MatchRegexp(`DISK-IO \w+ ok`), "the guest's write was not finished")
@@ -141,11 +147,9 @@ func (a *after) suspended() {
 func (a *after) destroyed() {
 	a.virsh("destroy", a.node)
 	// One attempt has resumed the machine a moment ago.
-	lm := a.sees("virsh destroy", "False/"+infrav1.DomainNotRunningReason, "which is attempt 2 of 5", seenTime)
-	a.g.Expect(lm.Status.Recovery.NextAttemptTime).NotTo(BeNil())
-	lm = a.sees("the policy Restart", running, "", time.Minute)
-	a.g.Expect(lm.Status.Recovery.Restarts).To(Equal(int32(2)))
-	a.g.Expect(a.eventReasons("LibvirtMachine", a.name)).To(ContainElements(infrav1.DomainNotRunningReason, "Restarted"))
+	a.sees("virsh destroy", "False/"+infrav1.DomainNotRunningReason, "which is attempt 2 of 5", seenTime)
+	a.sees("the policy Restart", running, "", time.Minute)
+	a.tells(2, infrav1.DomainNotRunningReason, "Restarted")
 	a.setPolicy(infrav1.RecoveryPolicyNone)
 }
 

@@ -30,7 +30,9 @@ func poolWith(name string, available int) string {
 	return fmt.Sprintf(`<pool type='dir'><name>%s</name><uuid>11111111-1111-1111-1111-111111111111</uuid><available unit='bytes'>%d</available></pool>`, name, available)
 }
 
-func full(obs *virsh.Observation) { obs.Domain.DiskErrors = map[string]string{"vda": virsh.NoSpaceOnDisk} }
+func full(obs *virsh.Observation) {
+	obs.Domain.DiskErrors = map[string]string{"vda": virsh.NoSpaceOnDisk}
+}
 
 // TestADomainThatDoesNotRunIsNamed has every state that libvirt knows. With the policy None nothing is done, with Restart the step at
 // the end, when it is due.
