@@ -154,7 +154,7 @@ func (a *after) destroyed() {
 }
 
 func (a *after) killed() {
-	a.shell("pkill -9 -f guest=" + a.node)
+	a.shell("pkill -9 -x qemu-system-x86")
 	a.sees("kill -9", "False/"+infrav1.DomainCrashedReason, "/var/log/libvirt/qemu/"+a.node+".log", seenTime)
 	a.stays("False/" + infrav1.DomainCrashedReason)
 	a.virsh("start", a.node)
