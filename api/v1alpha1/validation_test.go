@@ -110,6 +110,7 @@ var mutations = []mutation{
 	{"a percentage over 100 is refused", machineYAML, spec("rootDisk", "ephemeralPoolSize"), "101%", "from 1% to 100%"},
 	{"a tmpfs size with an option behind it is refused", machineYAML, spec("rootDisk", "ephemeralPoolSize"), "1G,uid=0", "512M or 16G"},
 	{"an unknown firmware is refused", machineYAML, spec("domain"), map[string]any{"firmware": "efi"}, `"uefi", "bios"`},
+	{"an unknown recovery policy is refused", machineYAML, spec("recoveryPolicy"), "Resume", `"None", "Restart"`},
 	{"an unknown bootstrap format is refused", machineYAML, spec("bootstrapFormat"), "kickstart", `"ignition", "cloud-init"`},
 	{"node labels of any key are accepted", machineYAML, spec("nodeLabels"), map[string]any{"dynatrace": "true", "node-role.kubernetes.io/app": ""}, ""},
 	{"data disks of one name are refused", machineYAML, spec("additionalDisks"), []any{
@@ -176,7 +177,7 @@ func TestDefaults(t *testing.T) {
 	g.Expect(cp.Client().Create(t.Context(), u, client.DryRunAll)).To(Succeed())
 	for path, want := range map[string]any{
 		"domain.machine": "q35", "domain.firmware": "uefi", "rootDisk.bus": "virtio", "rootDisk.cloneStrategy": "copy-on-write",
-		"network.model": "virtio", "bootstrapFormat": "ignition",
+		"network.model": "virtio", "bootstrapFormat": "ignition", "recoveryPolicy": "None",
 	} {
 		g.Expect(field(u, path)).To(Equal(want), path)
 	}

@@ -125,6 +125,7 @@ func TestAnUpdateOfAMachine(t *testing.T) {
 		{"labels may change", `{"spec":{"nodeLabels":{"a":"b"}}}`, ""},
 		{"labels are still judged", `{"spec":{"nodeLabels":{"a":"b c"}}}`, `spec.nodeLabels[a]: Invalid value: "b c"`},
 		{"annotations are still judged", `{"spec":{"nodeAnnotations":{"cluster.x-k8s.io/machine":"b"}}}`, "Cluster API writes this key"},
+		{"the recovery policy may change", `{"spec":{"recoveryPolicy":"Restart"}}`, ""},
 		{"a foreign provider ID is refused", `{"spec":{"providerID":"kind://1"}}`, `spec.providerID: Invalid value: "kind://1"`},
 		{"a provider ID is set once", `{"spec":{"providerID":"libvirt://host/1"}}`, ""},
 		{"and no second time", `{"spec":{"providerID":"libvirt://host/2"}}`, "providerID cannot be changed once it is set"},
