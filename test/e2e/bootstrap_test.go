@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -102,7 +103,22 @@ func (w *world) expectBootstrapped() *infrav1.LibvirtHost {
 // runsAMachine has a machine run and go. Its image comes from an HTTPS server, through the operator.
 func (w *world) runsAMachine(spec func(*infrav1.LibvirtMachineSpec)) {
 	w.t.Helper()
-	w.stageFrom(serveImage(w.t))
+	w.stageFrom(serveImage(w.t), infrav1.DeliveryPush)
+	w.comesAndGoes(spec)
+}
+
+// pullsAnImage has a machine run and go. Its image comes from an HTTPS server, which the host trusts and asks by itself.
+func (w *world) pullsAnImage() {
+	w.t.Helper()
+	image := serveImageTo(w.t, w.host)
+	w.onHost("cat >>/usr/lib/ssl/cert.pem <<'PEM'\n" + string(image.certificate) + "PEM")
+	w.stageFrom(image, infrav1.DeliveryPull)
+	w.comesAndGoes(nil)
+}
+
+// comesAndGoes has a machine run, whose image a run of Ansible has staged, and go.
+func (w *world) comesAndGoes(spec func(*infrav1.LibvirtMachineSpec)) {
+	w.t.Helper()
 	lm := w.libvirtMachine("worker01")
 	if spec != nil {
 		spec(&lm.Spec)
@@ -126,7 +142,8 @@ func (w *world) checkMadeKey() {
 	w.g.Expect(w.onHost("cat /home/" + host.Account + "/.ssh/authorized_keys")).To(ContainSubstring(public[1]))
 }
 
-// TestWhatEndsDuringABootstrapEndsNothingElse kills the sidecar in the middle of a run, and then the operator.
+// TestWhatEndsDuringABootstrapEndsNothingElse kills the sidecar in the middle of a run, has the host die in the next, and kills the operator in the
+// last.
 func TestWhatEndsDuringABootstrapEndsNothingElse(t *testing.T) {
 	w := newBareWorld(t)
 	w.lhost = w.bareHost(w.host.SessionURI())
@@ -148,11 +165,23 @@ func TestWhatEndsDuringABootstrapEndsNothingElse(t *testing.T) {
 		return second.Status.Bootstrap.Run.Key
 	}, bootstrapTime, poll).ShouldNot(Equal(first.Status.Bootstrap.Run.Key), "a run that is lost is begun again")
 
+	setLink := func(state string) error { return w.host.InNetwork(t.Context(), "ip", "link", "set", "br0", state) }
+	w.g.Expect(setLink("down")).To(Succeed())
+	t.Cleanup(func() { _ = w.host.InNetwork(context.Background(), "ip", "link", "set", "br0", "up") })
+	lh := w.expectHostCondition(infrav1.BootstrappedCondition, "False/"+infrav1.UnreachableReason)
+	w.g.Expect(lh.Status.Bootstrap.Run.FailedTask).NotTo(BeEmpty())
+	w.g.Expect(setLink("up")).To(Succeed())
+	var third *infrav1.LibvirtHost
+	w.g.Eventually(func() string {
+		third = w.expectProgress()
+		return third.Status.Bootstrap.Run.Key
+	}, bootstrapTime, poll).ShouldNot(Equal(second.Status.Bootstrap.Run.Key), "a host that comes back is set up")
+
 	suite.operator.Kill()
 	<-suite.operator.Done()
 	w.g.Expect(suite.operator.Start(t.Context())).To(Succeed())
-	lh := w.expectHostCondition(infrav1.BootstrappedCondition, "True/"+infrav1.BootstrappedReason)
-	w.g.Expect(lh.Status.Bootstrap.Run.Key).To(Equal(second.Status.Bootstrap.Run.Key), "the restarted operator has gone on with the same run")
+	lh = w.expectHostCondition(infrav1.BootstrappedCondition, "True/"+infrav1.BootstrappedReason)
+	w.g.Expect(lh.Status.Bootstrap.Run.Key).To(Equal(third.Status.Bootstrap.Run.Key), "the restarted operator has gone on with the same run")
 	w.expectHost("True/HostReady")
 	w.g.Expect(w.eventReasons("LibvirtHost", "host")).To(ContainElements(infrav1.BootstrapRunningReason, infrav1.BootstrappedReason))
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // TestBareHostsAreSetUpThroughEachDoor sets four bare hosts up at the same time: three of them in session mode, from a shell, by a LibvirtHost, and
-// by a LibvirtHost whose backend is AWX, which must end in the same; and one in system mode. Those of an object then run a machine, and are
-// off-boarded.
+// by a LibvirtHost whose backend is AWX, which must end in the same; and one in system mode. Those of an object then run a machine, whose image the
+// operator pushes or, with AWX, the host pulls, and are off-boarded.
 func TestBareHostsAreSetUpThroughEachDoor(t *testing.T) {
 	shell, object, tower, system := newBareWorld(t), newBareWorld(t), newBareWorld(t), newBareWorld(t)
 	before := map[*world]playbooks.Listing{}
@@ -60,6 +60,7 @@ func TestBareHostsAreSetUpThroughEachDoor(t *testing.T) {
 
 	object.tellsOfDrift()
 	object.runsAMachine(nil)
+	tower.pullsAnImage()
 	object.expectOffboarded(before[object])
 	system.runsAMachine(ephemeral)
 	system.expectOffboarded(before[system])

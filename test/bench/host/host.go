@@ -147,6 +147,9 @@ func (h *Host) file(name string) string { return filepath.Join(h.bench.dir, "hos
 // KnownHosts is the path of a file that has the host's SSH key as ssh wants it.
 func (h *Host) KnownHosts() string { return h.file("known_hosts") }
 
+// Gateway is the IP address that this machine has in the host's network.
+func (h *Host) Gateway() string { return h.Address[:strings.LastIndex(h.Address, ".")+1] + "1" }
+
 // SSHAddress is HOST:PORT of the host's sshd.
 func (h *Host) SSHAddress() string { return h.Address + ":22" }
 
