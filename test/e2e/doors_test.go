@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
@@ -54,9 +55,9 @@ func TestBareHostsAreSetUpThroughEachDoor(t *testing.T) {
 	system.g.Expect(system.expectHost("True/HostReady").Status.Bootstrap.AnsibleVersion).NotTo(BeEmpty())
 
 	want := shell.changed(before[shell])
-	shell.g.Expect(want).To(And(ContainSubstring("/etc/sudoers.d/caplv"), ContainSubstring("NOPASSWD"), ContainSubstring(" default ")))
-	object.g.Expect(object.changed(before[object])).To(Equal(want), "by an object, and from the shell")
-	tower.g.Expect(tower.changed(before[tower])).To(Equal(want), "by AWX, and from the shell")
+	shell.g.Expect(strings.Join(want, "\n")).To(And(ContainSubstring("/etc/sudoers.d/caplv"), ContainSubstring("NOPASSWD"), ContainSubstring(" default ")))
+	object.g.Expect(cmp.Diff(want, object.changed(before[object]))).To(BeEmpty(), "-from the shell +by an object")
+	tower.g.Expect(cmp.Diff(want, tower.changed(before[tower]))).To(BeEmpty(), "-from the shell +by AWX")
 
 	object.tellsOfDrift()
 	object.runsAMachine(nil)
@@ -108,9 +109,10 @@ func (w *world) useAWX() {
 }
 
 // changed is everything that is different on the host since a listing, its packages, what sudo allows the account, and its pools.
-func (w *world) changed(before playbooks.Listing) string {
+func (w *world) changed(before playbooks.Listing) []string {
 	w.t.Helper()
 	session := "XDG_RUNTIME_DIR=/run/user/$(id -u " + host.Account + ")"
-	return strings.Join(w.settled().Since(before), "\n") + "\n" + w.onHost("dpkg-query -W; sudo -l -U "+host.Account+" | grep NOPASSWD; "+
-		"runuser -u "+host.Account+" -- env "+session+" virsh -c qemu:///session pool-list --all")
+	told := w.onHost("dpkg-query -W; sudo -l -U " + host.Account + " | grep NOPASSWD; " +
+		"runuser -u " + host.Account + " -- env " + session + " virsh -c qemu:///session pool-list --all")
+	return append(w.settled().Since(before), strings.Split(told, "\n")...)
 }

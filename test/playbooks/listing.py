@@ -32,6 +32,8 @@ VOLATILE = [
     "/etc/.pwd.lock", "/etc/ld.so.cache",
     # Ansible's own directory for modules.
     "/root/.ansible",
+    # The history of virsh, which is empty: it is written when virsh ends, and the operator keeps its virsh for a while.
+    "/home/*/.cache/libvirt/virsh",
     # What libvirt's daemons leave when they start: leases of networks, sockets, what they know of the firmware.
     "/var/lib/libvirt/dnsmasq", "/var/lib/libvirt/qemu/domain-*",
 ]
