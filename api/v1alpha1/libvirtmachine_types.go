@@ -267,8 +267,8 @@ type NetworkSpec struct {
 	MACAddress string `json:"macAddress,omitempty"`
 }
 
-// LibvirtMachineSpec is one virtual machine on one host. Everything but providerID, nodeLabels, nodeAnnotations
-// and recoveryPolicy is fixed at creation: delete and create the machine to change it.
+// LibvirtMachineSpec is one virtual machine on one host. Everything but providerID, nodeLabels, nodeAnnotations,
+// recoveryPolicy and deletion is fixed at creation: delete and create the machine to change it.
 //
 // +kubebuilder:validation:XValidation:rule="self.hostRef == oldSelf.hostRef",message="hostRef cannot be changed: delete the machine and create it again"
 // +kubebuilder:validation:XValidation:rule="self.domain == oldSelf.domain",message="domain cannot be changed: delete the machine and create it again"
@@ -335,6 +335,10 @@ type LibvirtMachineSpec struct {
 	// +optional
 	// +kubebuilder:default=None
 	RecoveryPolicy RecoveryPolicy `json:"recoveryPolicy,omitempty"`
+
+	// deletion is how the machine leaves: limits for the drain of its Node and for the shutdown of its guest.
+	// +optional
+	Deletion LibvirtMachineDeletionSpec `json:"deletion,omitempty,omitzero"`
 }
 
 // LibvirtMachineInitializationStatus follows the v1beta2 contract.
@@ -348,7 +352,7 @@ type LibvirtMachineInitializationStatus struct {
 // LibvirtMachineStatus is the observed state of a machine.
 type LibvirtMachineStatus struct {
 	// conditions are Ready, HostAvailable, BootstrapDataAvailable, DomainRunning, BaseImageStaged, NodeJoined,
-	// NodeLabelled, CleanupStalled and Paused.
+	// NodeLabelled, Draining, CleanupStalled and Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -406,6 +410,10 @@ type LibvirtMachineStatus struct {
 	// memoryMB is the memory that the machine got, in MiB.
 	// +optional
 	MemoryMB int32 `json:"memoryMB,omitempty"`
+
+	// deletion is how far the machine's deletion has come.
+	// +optional
+	Deletion *LibvirtMachineDeletionStatus `json:"deletion,omitempty"`
 
 	// observedGeneration is the generation of the spec that the status describes.
 	// +optional

@@ -35,6 +35,8 @@ type Client interface {
 	StartDomain(ctx context.Context, name string) error
 	// ResumeDomain lets a paused domain go on. One that ran out of storage is paused again at once while there is no room.
 	ResumeDomain(ctx context.Context, name string) error
+	// ShutdownDomain presses the power button of a domain's ACPI and returns at once. The guest may take its time, or not listen.
+	ShutdownDomain(ctx context.Context, name string) error
 	// DestroyDomain ends a domain at once.
 	DestroyDomain(ctx context.Context, name string) error
 	// UndefineDomain removes a domain's definition with its NVRAM, its managed save, its TPM's state and what libvirt

@@ -29,6 +29,11 @@ func (s *Shell) ResumeDomain(ctx context.Context, name string) error {
 	return s.change(ctx, domainCmd("resume", "", name), "", present(cmd("list", "--state-running --name"), name))
 }
 
+// ShutdownDomain implements Client.
+func (s *Shell) ShutdownDomain(ctx context.Context, name string) error {
+	return s.change(ctx, domainCmd("shutdown", "--mode acpi", name), "", absent(cmd("list", "--name"), name))
+}
+
 // DestroyDomain implements Client.
 func (s *Shell) DestroyDomain(ctx context.Context, name string) error {
 	return s.change(ctx, domainCmd("destroy", "", name), "", absent(cmd("list", "--name"), name))

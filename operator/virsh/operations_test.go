@@ -19,6 +19,7 @@ func TestADaemonThatSpeaksGermanChangesNothing(t *testing.T) {
 	type call func(context.Context, *Shell) error
 	start := func(ctx context.Context, s *Shell) error { return s.StartDomain(ctx, "a") }
 	destroy := func(ctx context.Context, s *Shell) error { return s.DestroyDomain(ctx, "a") }
+	shutdown := func(ctx context.Context, s *Shell) error { return s.ShutdownDomain(ctx, "a") }
 	define := func(ctx context.Context, s *Shell) error {
 		return s.DefineDomain(ctx, "<domain><name>a</name><uuid>11111111-1111-1111-1111-111111111111</uuid></domain>")
 	}
@@ -37,6 +38,8 @@ func TestADaemonThatSpeaksGermanChangesNothing(t *testing.T) {
 		{"a domain that runs is started", start, invalid + "Domain läuft bereits\n", map[string]reply{"list --name": {stdout: "a\n\n"}}, ""},
 		{"a domain cannot be started", start, invalid + "etwas\n", map[string]reply{"list --name": {stdout: "b\n\n"}}, Unknown},
 		{"a domain that does not run is destroyed", destroy, "error: Failed to destroy domain 'a'\n" + invalid + "Domain läuft nicht\n", nil, ""},
+		{"a domain that does not run is shut down", shutdown, "error: Failed to shutdown domain 'a'\n" + invalid + "Domain läuft nicht\n", nil, ""},
+		{"a domain cannot be shut down", shutdown, "error: Failed to shutdown domain 'a'\nerror: etwas\n", map[string]reply{"list --name": {stdout: "a\n"}}, Unknown},
 		{"a domain cannot be destroyed", destroy, "error: Failed to destroy domain 'a'\nerror: etwas\n", map[string]reply{"list --name": {stdout: "a\n"}}, Unknown},
 		{"a pool that is active is started", func(ctx context.Context, s *Shell) error { return s.StartPool(ctx, "a") },
 			"error: Failed to start pool a\n" + invalid + "Speicher-Pool 'a' ist bereits aktiv\n", map[string]reply{"pool-list --name": {stdout: "a\n"}}, ""},

@@ -96,13 +96,18 @@ type life struct {
 	// is not how it looked before.
 	prepare func(*world) string
 	spec    func(*infrav1.LibvirtMachineSpec)
+	// joins says that the machine becomes a Node, so that its guest is shut down in the end.
+	joins bool
 }
 
 var lives = []life{
 	{"storage pool that is inactive, base image that libvirt has not seen", prepareUnlistedImage, func(s *infrav1.LibvirtMachineSpec) {
 		s.RootDisk.StoragePool, s.RootDisk.BaseImagePool, s.RootDisk.BaseImage = "disks", "default", "unlisted.qcow2"
-	}},
-	{"tmpfs", func(*world) string { return "" }, ephemeral},
+	}, false},
+	{"tmpfs", func(*world) string { return "" }, func(s *infrav1.LibvirtMachineSpec) {
+		ephemeral(s)
+		s.Deletion.ShutdownGracePeriodSeconds = new(int32(5))
+	}, true},
 	{"full clone across pools, and a data disk", func(w *world) string {
 		withDisks(w)
 		return ""
@@ -110,7 +115,7 @@ var lives = []life{
 		onDisks(s)
 		s.RootDisk.CloneStrategy, s.RootDisk.Size = infrav1.CloneStrategyFullClone, resource.MustParse("2Gi")
 		s.AdditionalDisks = []infrav1.AdditionalDiskSpec{{Name: "data", Size: resource.MustParse("16Mi"), StoragePool: "default"}}
-	}},
+	}, false},
 }
 
 // prepareUnlistedImage leaves an inactive storage pool and a base image that its pool does not list.
@@ -155,6 +160,9 @@ func TestAnOperatorThatDiesAtEveryPointConverges(t *testing.T) {
 			w.g.Expect(err).NotTo(HaveOccurred())
 			w.g.Expect(uuids).To(HaveKey(strings.TrimSpace(uuid)))
 
+			if l.joins {
+				w.join("worker01")
+			}
 			w.deleteMachine("worker01")
 			c.until("the last point of the deletion", func() bool {
 				for _, o := range []client.Object{&infrav1.LibvirtMachine{}, &clusterv1.Machine{}} {

@@ -7,6 +7,7 @@ package index
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +21,8 @@ const (
 	MachineByNodeName = "status.nodeName"
 	// HostBySystemUUID lists LibvirtHosts by the UUID of the host's board.
 	HostBySystemUUID = "status.systemUUID"
+	// NodeByProviderID lists Nodes by their provider ID.
+	NodeByProviderID = "spec.providerID"
 )
 
 // Add registers all indexes.
@@ -28,6 +31,9 @@ func Add(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtMachine{}, MachineByNodeName, NodeNameOfMachine); err != nil {
+		return err
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Node{}, NodeByProviderID, ProviderIDOfNode); err != nil {
 		return err
 	}
 	return mgr.GetFieldIndexer().IndexField(ctx, &infrav1.LibvirtHost{}, HostBySystemUUID, SystemUUIDOfHost)
@@ -59,4 +65,13 @@ func SystemUUIDOfHost(o client.Object) []string {
 		return nil
 	}
 	return []string{h.Status.SystemUUID}
+}
+
+// ProviderIDOfNode is the index function of NodeByProviderID.
+func ProviderIDOfNode(o client.Object) []string {
+	n, ok := o.(*corev1.Node)
+	if !ok || n.Spec.ProviderID == "" {
+		return nil
+	}
+	return []string{n.Spec.ProviderID}
 }

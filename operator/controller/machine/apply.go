@@ -71,6 +71,8 @@ func applyStep(ctx context.Context, host hosts.Host, d Desired, step Step) error
 		return host.StartDomain(ctx, d.Name)
 	case StepResumeDomain:
 		return host.ResumeDomain(ctx, d.Name)
+	case StepShutdownDomain:
+		return host.ShutdownDomain(ctx, d.Name)
 	case StepDestroyDomain:
 		return host.DestroyDomain(ctx, d.Name)
 	case StepDeleteVolume:

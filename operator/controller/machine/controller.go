@@ -31,6 +31,7 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/index"
 	"github.com/caplv/caplv/operator/controller/wake"
+	"github.com/caplv/caplv/operator/drain"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/job"
 )
@@ -42,6 +43,12 @@ import (
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=libvirthosts/status,verbs=get;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=list
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinedrainrules,verbs=list
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconciler reconciles LibvirtMachines.
@@ -58,6 +65,8 @@ type Reconciler struct {
 	Events HostEvents
 	// Images brings base images of clusters to hosts; nil leaves that to others.
 	Images ImageStager
+	// Drainer empties Nodes; SetupWithManager makes one when it is nil.
+	Drainer *drain.Drainer
 	// Recorder emits Events.
 	Recorder events.EventRecorder
 	// WatchFilterValue restricts the reconciler to objects with this value of Cluster API's watch label.
@@ -72,6 +81,14 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.HostTimeout == 0 {
 		r.HostTimeout = 2 * time.Minute
+	}
+	if r.Drainer == nil {
+		// Its reads bypass the cache, which would otherwise come to hold every Pod.
+		uncached, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+		if err != nil {
+			return err
+		}
+		r.Drainer = &drain.Drainer{Client: uncached}
 	}
 	log := mgr.GetLogger().WithValues("controller", "libvirtmachine")
 	clusterToMachines, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), &infrav1.LibvirtMachineList{}, mgr.GetScheme())

@@ -32,9 +32,22 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	if touched {
+		if after, err := r.leave(ctx, s); err != nil || after > 0 {
+			return ctrl.Result{RequeueAfter: after}, err
+		}
 		problem, err := r.cleanUp(ctx, s)
 		if err != nil {
 			return ctrl.Result{}, err
+		}
+		if s.shutdown.waiting {
+			return ctrl.Result{RequeueAfter: shutdownPoll}, nil
+		}
+		if problem == nil {
+			// The Node goes after the domain: a kubelet that still ran would register it again.
+			problem, err = r.deleteNodes(ctx, s)
+			if err != nil {
+				return ctrl.Result{}, err
+			}
 		}
 		if problem != nil {
 			s.cleanupProblem = problem
@@ -117,6 +130,7 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 	}
 	var done Progress
 	for range maxRounds {
+		done.Shutdown = s.shutdownState(time.Now())
 		obs, err := s.host.Observe(ctx, s.desired.query())
 		if err != nil {
 			return explain(err, infrav1.CleanupFailedReason), nil
@@ -131,8 +145,11 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 		if plan.Done() {
 			return nil, nil
 		}
+		if s.shutdown.waiting = plan.Waiting; plan.Waiting {
+			return nil, nil
+		}
 		err = r.apply(ctx, s.host, s.desired, plan.Steps, &done)
-		if lostPool(err, &done) || r.lostVolume(ctx, s, err, &done) {
+		if r.noteShutdown(s, plan.Steps[0], err) || lostPool(err, &done) || r.lostVolume(ctx, s, err, &done) {
 			continue
 		}
 		if err != nil {

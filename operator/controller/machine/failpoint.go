@@ -15,6 +15,7 @@ const (
 	writeStatus          = "WriteStatus"
 	writeRelease         = "ReleaseHost"
 	writeRemoveFinalizer = "RemoveFinalizer"
+	writeDeleteNode      = "DeleteNode"
 )
 
 // StepKinds lists every kind of step.
@@ -22,7 +23,7 @@ func StepKinds() []StepKind {
 	return []StepKind{
 		StepRefreshPool, StepStartPool, StepDefineDomain, StepStageDirectory, StepDefinePool, StepCreateVolume,
 		StepCloneVolume, StepResizeVolume, StepMarkCloned, StepStartDomain, StepResumeDomain,
-		StepDestroyDomain, StepDeleteVolume, StepDestroyPool, StepUndefinePool, StepRemoveDirectory, StepUndefineDomain,
+		StepShutdownDomain, StepDestroyDomain, StepDeleteVolume, StepDestroyPool, StepUndefinePool, StepRemoveDirectory, StepUndefineDomain,
 	}
 }
 
@@ -30,7 +31,7 @@ func StepKinds() []StepKind {
 func FailPoints() []FailPoint {
 	var points []FailPoint
 	add := func(what string) { points = append(points, before(what), after(what)) }
-	for _, write := range []string{writeFinalizer, writeClaim, writeIdentity, writeStatus, writeRelease, writeRemoveFinalizer} {
+	for _, write := range []string{writeFinalizer, writeClaim, writeIdentity, writeStatus, writeRelease, writeRemoveFinalizer, writeDeleteNode} {
 		add(write)
 	}
 	for _, kind := range StepKinds() {

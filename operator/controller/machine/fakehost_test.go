@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -31,6 +32,9 @@ type fakeHost struct {
 	// steps lists what was done; failAt makes the step of this index fail before it has an effect.
 	steps  []string
 	failAt int
+	mu     sync.Mutex // It guards steps for who looks on.
+	// stubborn guests do not listen to their power button.
+	stubborn bool
 	// cloning, if it is not nil, holds up copies until it is closed.
 	cloning chan struct{}
 }
@@ -70,12 +74,21 @@ func newFakeHost() *fakeHost {
 }
 
 func (f *fakeHost) step(what string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.failAt == len(f.steps) {
 		f.failAt = -1
 		return errInjected
 	}
 	f.steps = append(f.steps, what)
 	return nil
+}
+
+// did lists what was done, while more may be done.
+func (f *fakeHost) did() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.steps)
 }
 
 func (f *fakeHost) Observe(_ context.Context, q virsh.Query) (virsh.Observation, error) {
@@ -158,6 +171,14 @@ func (f *fakeHost) ResumeDomain(_ context.Context, name string) error {
 		return err
 	}
 	f.domains[name].running, f.domains[name].other = true, nil
+	return nil
+}
+
+func (f *fakeHost) ShutdownDomain(_ context.Context, name string) error {
+	if err := f.step("shutdown " + name); err != nil {
+		return err
+	}
+	f.domains[name].running = f.stubborn
 	return nil
 }
 

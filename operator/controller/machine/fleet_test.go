@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -60,6 +62,19 @@ type fleet struct {
 // newFleet starts it. lag slows down what the reconcilers read.
 func newFleet(t *testing.T, lag time.Duration, connect func(secrets client.Reader) hosts.Connector) *fleet {
 	t.Helper()
+	return startFleet(t, fleetOptions{lag: lag, workers: fleetWorkers}, connect)
+}
+
+// fleetOptions are how the reconcilers of a fleet run.
+type fleetOptions struct {
+	lag     time.Duration
+	workers int
+	// shippedRights has them run as the service account, with the roles, that the operator is shipped with.
+	shippedRights bool
+}
+
+func startFleet(t *testing.T, o fleetOptions, connect func(secrets client.Reader) hosts.Connector) *fleet {
+	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	f := &fleet{WithT: NewWithT(t), t: t}
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{
@@ -70,18 +85,22 @@ func newFleet(t *testing.T, lag time.Duration, connect func(secrets client.Reade
 	t.Cleanup(func() { _ = cp.Stop() })
 	f.c = cp.Client()
 
-	mgr, err := ctrl.NewManager(cp.RESTConfig(), ctrl.Options{
+	config := cp.RESTConfig()
+	if o.shippedRights {
+		config = f.shippedRights(cp)
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: f.c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
-		Cache: cache.Options{DefaultTransform: func(o any) (any, error) {
-			time.Sleep(lag)
-			return o, nil
+		Cache: cache.Options{DefaultTransform: func(object any) (any, error) {
+			time.Sleep(o.lag)
+			return object, nil
 		}},
 	})
 	f.Expect(err).NotTo(HaveOccurred())
 	connector := connect(mgr.GetAPIReader())
 	f.Expect(index.Add(t.Context(), mgr)).To(Succeed())
-	options := controller.Options{MaxConcurrentReconciles: fleetWorkers, SkipNameValidation: new(true)}
+	options := controller.Options{MaxConcurrentReconciles: o.workers, SkipNameValidation: new(true)}
 	f.Expect((&host.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Recorder: mgr.GetEventRecorder("host"), Jobs: job.New(t.Context())}).
 		SetupWithManager(mgr, options)).To(Succeed())
 	f.Expect((&Reconciler{
@@ -95,6 +114,21 @@ func newFleet(t *testing.T, lag time.Duration, connect func(secrets client.Reade
 		f.Expect(<-done).To(Succeed())
 	})
 	return f
+}
+
+// shippedRights installs the operator's roles, and returns a connection as its service account.
+func (f *fleet) shippedRights(cp *controlplane.ControlPlane) *rest.Config {
+	manifests, err := cp.KustomizeBuild(f.t.Context(), filepath.Join("..", "..", "config", "default"))
+	f.Expect(err).NotTo(HaveOccurred())
+	others, err := controlplane.Except(manifests, "ValidatingWebhookConfiguration", "Issuer", "Certificate")
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(cp.Apply(f.t.Context(), others)).To(Succeed())
+	path, err := cp.ServiceAccountKubeconfig(f.t.Context(), "caplv-system", "caplv-manager")
+	f.Expect(err).NotTo(HaveOccurred())
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	f.Expect(err).NotTo(HaveOccurred())
+	config.QPS = -1
+	return config
 }
 
 func (f *fleet) create(o client.Object) {
@@ -144,7 +178,10 @@ func (f *fleet) addHost(name, address string) {
 }
 
 // addMachine creates a Machine and its LibvirtMachine. It may be called concurrently.
-func (f *fleet) addMachine(name, lhost string) error {
+func (f *fleet) addMachine(name, lhost string) error { return f.addMachineAs(name, lhost, nil) }
+
+// addMachineAs is addMachine for a LibvirtMachine that is changed first.
+func (f *fleet) addMachineAs(name, lhost string, change func(*infrav1.LibvirtMachine)) error {
 	owner := &clusterv1.Machine{ObjectMeta: fleetMeta(name), Spec: clusterv1.MachineSpec{
 		ClusterName: "prod", Bootstrap: clusterv1.Bootstrap{DataSecretName: new("boot")},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "LibvirtMachine", Name: name},
@@ -155,6 +192,9 @@ func (f *fleet) addMachine(name, lhost string) error {
 	lm := &infrav1.LibvirtMachine{ObjectMeta: fleetMeta(name), Spec: newObjects().lmachine.Spec}
 	lm.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: owner.UID}}
 	lm.Spec.HostRef.Name = lhost
+	if change != nil {
+		change(lm)
+	}
 	return f.c.Create(f.t.Context(), lm)
 }
 

@@ -41,6 +41,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		r.phaseBootstrap,
 		r.phaseClaim,
 		r.phaseBaseImage,
+		r.phaseNodeName,
 		r.phaseConverge,
 	} {
 		err := p(ctx, s)

@@ -30,6 +30,7 @@ const (
 	StepMarkCloned      StepKind = "MarkCloned"
 	StepStartDomain     StepKind = "StartDomain"
 	StepResumeDomain    StepKind = "ResumeDomain"
+	StepShutdownDomain  StepKind = "ShutdownDomain"
 	StepDestroyDomain   StepKind = "DestroyDomain"
 	StepDeleteVolume    StepKind = "DeleteVolume"
 	StepDestroyPool     StepKind = "DestroyPool"
@@ -74,10 +75,12 @@ type Plan struct {
 	Blocked *Blocker
 	// Due is when a blocked plan is to be made anew, because something can be done then; zero for no such time.
 	Due time.Time
+	// Waiting says that nothing is to be done until the guest has shut down.
+	Waiting bool
 }
 
 // Done says that nothing is left to do.
-func (p Plan) Done() bool { return p.Blocked == nil && len(p.Steps) == 0 }
+func (p Plan) Done() bool { return p.Blocked == nil && !p.Waiting && len(p.Steps) == 0 }
 
 // creates says whether the plan leaves something on the host that was not there before.
 func (p Plan) creates() bool {
@@ -182,6 +185,19 @@ const (
 	CloneDone    CloneState = "done"
 )
 
+// ShutdownState is how far the shutdown of a guest is whose machine is being deleted.
+type ShutdownState string
+
+// The states of a shutdown.
+const (
+	// ShutdownOver lets the domain be destroyed: the guest gets no grace, or has had it.
+	ShutdownOver ShutdownState = ""
+	// ShutdownDue has the guest yet to be asked.
+	ShutdownDue ShutdownState = "due"
+	// ShutdownUnderWay has it asked, and its grace is not over.
+	ShutdownUnderWay ShutdownState = "under way"
+)
+
 // Progress is what a reconcile has already done that no observation shows.
 type Progress struct {
 	// Refreshed holds the pools that were refreshed.
@@ -194,6 +210,8 @@ type Progress struct {
 	Clone CloneState
 	// DirectoryRemoved says that the helper has confirmed that the directory is gone.
 	DirectoryRemoved bool
+	// Shutdown is how far the guest's shutdown is.
+	Shutdown ShutdownState
 }
 
 // ownership says whose the observed domain is.

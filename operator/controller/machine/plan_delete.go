@@ -11,7 +11,7 @@ import (
 )
 
 // PlanDeletion returns what removes everything of the machine from the host, and nothing else. The domain is
-// undefined last: as long as it is there, it says whose the rest is.
+// undefined last: as long as it is there, it says whose the rest is. A guest that runs is shut down first, as far as done has it.
 func PlanDeletion(d Desired, obs virsh.Observation, done Progress) (Plan, error) {
 	owner, _, err := owns(d, obs)
 	if err != nil {
@@ -19,6 +19,13 @@ func PlanDeletion(d Desired, obs virsh.Observation, done Progress) (Plan, error)
 	}
 	mine := owner == ours || owner == absent && d.Defined
 	var steps []Step
+	// Only a guest that makes progress can shut itself down.
+	if owner == ours && obs.Domain.State.Running() && done.Shutdown != ShutdownOver {
+		if done.Shutdown == ShutdownUnderWay {
+			return Plan{Waiting: true}, nil
+		}
+		return Plan{Steps: []Step{{Kind: StepShutdownDomain}}}, nil
+	}
 	if owner == ours && obs.Domain.State.Active() {
 		steps = append(steps, Step{Kind: StepDestroyDomain})
 	}

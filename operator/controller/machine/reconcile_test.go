@@ -103,7 +103,8 @@ func newBench(t *testing.T, change func(*objects)) *bench {
 		change(o)
 	}
 	builder := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&infrav1.LibvirtMachine{}, &infrav1.LibvirtHost{}).
-		WithIndex(&infrav1.LibvirtMachine{}, index.MachineByHost, index.HostOfMachine)
+		WithIndex(&infrav1.LibvirtMachine{}, index.MachineByHost, index.HostOfMachine).
+		WithIndex(&corev1.Node{}, index.NodeByProviderID, index.ProviderIDOfNode)
 	c := builder.WithObjects(o.lmachine).Build()
 	// A nil pointer of a test means that the object does not exist.
 	create := func(exists bool, object client.Object) {

@@ -11,6 +11,7 @@ import (
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/domain"
+	"github.com/caplv/caplv/operator/drain"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/virsh"
 )
@@ -65,6 +66,11 @@ type scope struct {
 	// cleanupProblem is why the deletion does not proceed; cleanedUp says that nothing is left on the host.
 	cleanupProblem *Blocker
 	cleanedUp      bool
+	// draining is what is known of the Node's drain; its zero value is nothing. shutdown is what is known of the guest's shutdown,
+	// and hadNode says whether the guest ever became a Node. Set by reconcileDelete.
+	draining drain.Verdict
+	shutdown shutdown
+	hadNode  bool
 }
 
 // note keeps what an observation says about the domain.

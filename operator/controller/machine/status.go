@@ -23,6 +23,7 @@ var ownedConditions = []string{
 	infrav1.BaseImageStagedCondition,
 	infrav1.DomainRunningCondition,
 	infrav1.CleanupStalledCondition,
+	infrav1.DrainingCondition,
 }
 
 // updateStatus turns the facts of a reconcile into status. Nothing else writes it.
@@ -46,6 +47,7 @@ func updateStatus(s *scope) {
 	setBaseImageStaged(s)
 	setDomainRunning(s)
 	setCleanupStalled(s)
+	setDraining(s)
 	setReady(s)
 	updateRecovery(s)
 }
@@ -114,6 +116,8 @@ func setReady(s *scope) {
 		why = Blocker{infrav1.DeletingReason, "the machine is being removed from its host"}
 		if s.cleanupProblem != nil {
 			why.Message = "the removal from the host has stalled: " + s.cleanupProblem.Message
+		} else if waits := s.leavingMessage(); waits != "" {
+			why.Message = waits
 		}
 	case s.waiting != nil:
 		why = *s.waiting
@@ -165,10 +169,16 @@ func addressesOf(lm *infrav1.LibvirtMachine) []clusterv1.MachineAddress {
 // announce emits an Event for each change that a user would want to know of.
 func (r *Reconciler) announce(s *scope) {
 	if s.cleanedUp {
+		r.announceChanges(s, infrav1.DrainingCondition)
 		r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, "CleanedUp", "Deleting", "nothing of the machine is left on host %s", s.machine.Spec.HostRef.Name)
 		return
 	}
-	for _, conditionType := range []string{infrav1.MachineReadyCondition, infrav1.CleanupStalledCondition} {
+	r.announceChanges(s, infrav1.MachineReadyCondition, infrav1.DrainingCondition, infrav1.CleanupStalledCondition)
+}
+
+// announceChanges emits an Event for each of these conditions that has changed.
+func (r *Reconciler) announceChanges(s *scope, conditionTypes ...string) {
+	for _, conditionType := range conditionTypes {
 		before, after := conditions.Get(s.before, conditionType), conditions.Get(s.machine, conditionType)
 		if after == nil || before != nil && before.Status == after.Status && before.Reason == after.Reason {
 			continue
@@ -187,7 +197,8 @@ func isTrouble(c metav1.Condition) bool {
 		return c.Status == metav1.ConditionTrue
 	}
 	switch c.Reason {
-	case infrav1.RunningReason, infrav1.ProvisioningReason, infrav1.DeletingReason, infrav1.WaitingForOwnerMachineReason,
+	case infrav1.DrainingNodeReason, infrav1.WaitingForVolumeDetachReason, infrav1.NodeDrainedReason, infrav1.DrainSkippedReason,
+		infrav1.RunningReason, infrav1.ProvisioningReason, infrav1.DeletingReason, infrav1.WaitingForOwnerMachineReason,
 		infrav1.WaitingForClusterInfrastructureReason, infrav1.WaitingForBootstrapDataReason, infrav1.HostNotReadyReason,
 		infrav1.HostInUseReason, infrav1.CloningDiskReason, infrav1.BaseImageStagingReason:
 		return false

@@ -197,6 +197,9 @@ func (r *Reconciler) patch(ctx context.Context, node, base *corev1.Node) error {
 	return r.Client.Patch(ctx, node, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 }
 
+// Belongs returns whether a Node of the machine's name is its Node. The machine's provider ID must be known.
+func Belongs(lm *infrav1.LibvirtMachine, node *corev1.Node) bool { return foreign(lm, node) == nil }
+
 // foreign returns why a Node of the machine's name is not its Node.
 func foreign(lm *infrav1.LibvirtMachine, node *corev1.Node) *finding {
 	begin := ptr.Deref(lm.Status.CreationStartedAt, lm.CreationTimestamp)
