@@ -119,6 +119,9 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 	if err := setupNodes(ctx, mgr, o, concurrency); err != nil {
 		return err
 	}
+	if err := setupControlPlane(ctx, mgr, o, concurrency); err != nil {
+		return err
+	}
 	if err := setupWebhooks(mgr, o); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	controlplanev1 "github.com/caplv/caplv/api/controlplane/v1alpha1"
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/node"
 	"github.com/caplv/caplv/operator/version"
@@ -50,6 +51,7 @@ type options struct {
 	runnerSocket       string
 	imageCacheDir      string
 	csrApprover        string
+	clusterAPIAccount  string
 	webhookPort        int
 	webhookCertDir     string
 	logLevel           string
@@ -74,6 +76,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.imageCacheDir, "base-image-cache-dir", "/var/cache/caplv/baseimages",
 		"Directory for base images that are sent to hosts. The Ansible sidecar must see it under the same path.")
 	fs.StringVar(&o.csrApprover, "csr-approver", csrApproverOn, "Approve certificates of the machines' kubelets: on, or off to leave that to somebody else.")
+	fs.StringVar(&o.clusterAPIAccount, "cluster-api-service-account", "caplv-system/caplv-cluster-api",
+		"Service account, NAMESPACE/NAME, whose tokens Cluster API is given for Clusters with a LibvirtExternalControlPlane.")
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "Port of the admission webhooks. 0: run without them.")
 	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs",
 		"Directory with the certificate of the admission webhooks, tls.crt and tls.key, which are read again when they change.")
@@ -116,7 +120,7 @@ func (o *options) managerOptions() (ctrl.Options, error) {
 		return ctrl.Options{}, err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, clusterv1.AddToScheme, infrav1.AddToScheme, controlplanev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return ctrl.Options{}, err
 		}
