@@ -403,6 +403,11 @@ type LibvirtMachineStatus struct {
 	// +optional
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 
+	// restartRequest is what became of the latest request by the annotation
+	// infrastructure.cluster.x-k8s.io/libvirt-restart-request.
+	// +optional
+	RestartRequest *RestartRequestStatus `json:"restartRequest,omitempty"`
+
 	// vcpus is the number of virtual CPUs that the machine got.
 	// +optional
 	VCPUs int32 `json:"vcpus,omitempty"`

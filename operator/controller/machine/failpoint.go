@@ -12,6 +12,7 @@ const (
 	writeFinalizer       = "StoreFinalizer"
 	writeClaim           = "ClaimHost"
 	writeIdentity        = "RecordIdentity"
+	writeEnded           = "RecordEnded"
 	writeStatus          = "WriteStatus"
 	writeRelease         = "ReleaseHost"
 	writeRemoveFinalizer = "RemoveFinalizer"
@@ -31,7 +32,9 @@ func StepKinds() []StepKind {
 func FailPoints() []FailPoint {
 	var points []FailPoint
 	add := func(what string) { points = append(points, before(what), after(what)) }
-	for _, write := range []string{writeFinalizer, writeClaim, writeIdentity, writeStatus, writeRelease, writeRemoveFinalizer, writeDeleteNode} {
+	for _, write := range []string{
+		writeFinalizer, writeClaim, writeIdentity, writeEnded, writeStatus, writeRelease, writeRemoveFinalizer, writeDeleteNode,
+	} {
 		add(write)
 	}
 	for _, kind := range StepKinds() {

@@ -178,7 +178,7 @@ func (r *Reconciler) phaseDesired(_ context.Context, s *scope) error {
 	s.desired = identity(s.machine, name)
 	s.desired.Provisioned = s.provisioned()
 	if s.desired.Provisioned {
-		s.desired.Recovery = recoveryOf(s.machine, time.Now())
+		s.desired.Recovery, s.desired.Restart = recoveryOf(s.machine, time.Now()), restartOf(s.machine)
 		return nil
 	}
 	if problem := describe(&s.desired, s.machine, s.lhost); problem != nil {
@@ -239,7 +239,14 @@ func (r *Reconciler) phaseConverge(ctx context.Context, s *scope) error {
 			return errStop
 		}
 		if plan.Done() {
+			s.restarted, s.restartRefused = s.desired.Restart != nil && plan.Refused == "", plan.Refused
 			return r.Jobs.Forget(ctx, s.desired.UUID)
+		}
+		if plan.Ended {
+			if err := r.recordEnded(ctx, s); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := r.carryOut(ctx, s, plan, &done); err != nil {
 			return err
@@ -261,7 +268,7 @@ func (r *Reconciler) carryOut(ctx context.Context, s *scope, plan Plan, done *Pr
 		steps = steps[:len(steps)-1]
 	}
 	err := r.apply(ctx, s.host, s.desired, steps, done)
-	r.noteRecovery(s, steps, err)
+	r.noteStart(s, steps, err)
 	if err != nil {
 		s.domainProblem = explain(err, infrav1.ProvisioningFailedReason)
 		return errStop

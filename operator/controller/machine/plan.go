@@ -77,10 +77,14 @@ type Plan struct {
 	Due time.Time
 	// Waiting says that nothing is to be done until the guest has shut down.
 	Waiting bool
+	// Ended says that the domain has ended, as a request for its restart asks, which is to be recorded before it is started.
+	Ended bool
+	// Refused says why a domain that runs is not restarted as asked.
+	Refused string
 }
 
 // Done says that nothing is left to do.
-func (p Plan) Done() bool { return p.Blocked == nil && !p.Waiting && len(p.Steps) == 0 }
+func (p Plan) Done() bool { return p.Blocked == nil && !p.Waiting && !p.Ended && len(p.Steps) == 0 }
 
 // creates says whether the plan leaves something on the host that was not there before.
 func (p Plan) creates() bool {
@@ -130,6 +134,8 @@ type Desired struct {
 	// of its own. Recovery says whether it is started again.
 	Provisioned bool
 	Recovery    Recovery
+	// Restart is a request for the domain to be started again; nil for none.
+	Restart *Restart
 	// Defined says that the domain has been seen on the host. Everything else is created after it and removed before it: a
 	// machine whose domain was never there owns no volume and no directory, whatever their names are.
 	Defined bool

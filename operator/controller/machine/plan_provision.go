@@ -25,6 +25,9 @@ func PlanProvisioning(d Desired, obs virsh.Observation, done Progress) (Plan, er
 			"domain %s with UUID %s exists on the host and is not this machine's (%s); rename or undefine it there, or give this machine another name",
 			d.Name, seen.UUID, describeOwner(seen)), nil
 	}
+	if owner == ours && d.Provisioned && d.Restart != nil {
+		return planRestart(d, seen, obs, done)
+	}
 	if owner == ours && obs.Domain.State.Running() {
 		return Plan{}, nil
 	}

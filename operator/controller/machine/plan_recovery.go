@@ -111,6 +111,11 @@ func planAttempt(d Desired, t trouble, obs virsh.Observation) Plan {
 		p.Due = due
 		return p
 	}
+	return planRemedy(d, t, obs)
+}
+
+// planRemedy applies the remedy now.
+func planRemedy(d Desired, t trouble, obs virsh.Observation) Plan {
 	var steps []Step
 	if t.remedy == StepStartDomain {
 		for _, pool := range d.sharedPools() {

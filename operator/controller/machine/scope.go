@@ -63,6 +63,9 @@ type scope struct {
 	// domainProblem is why the domain does not run; recoverAt is when the recovery policy does something about it, if it does.
 	domainProblem *Blocker
 	recoverAt     time.Time
+	// restarted says that the domain runs as a request for its restart asked; restartRefused is why it runs and was not restarted.
+	restarted      bool
+	restartRefused string
 	// cleanupProblem is why the deletion does not proceed; cleanedUp says that nothing is left on the host.
 	cleanupProblem *Blocker
 	cleanedUp      bool

@@ -50,6 +50,7 @@ func updateStatus(s *scope) {
 	setDraining(s)
 	setReady(s)
 	updateRecovery(s)
+	updateRestart(s)
 }
 
 func setHostAvailable(s *scope) {
@@ -173,6 +174,7 @@ func (r *Reconciler) announce(s *scope) {
 		r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, "CleanedUp", "Deleting", "nothing of the machine is left on host %s", s.machine.Spec.HostRef.Name)
 		return
 	}
+	r.announceRestart(s)
 	r.announceChanges(s, infrav1.MachineReadyCondition, infrav1.DrainingCondition, infrav1.CleanupStalledCondition)
 }
 
