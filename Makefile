@@ -25,7 +25,7 @@ BENCHROUNDS    ?= 7
 # The interpreter that the virtual environments are made with.
 PYTHON         ?= python3
 
-TOOLS       := controller-gen golangci-lint kustomize kubectl etcd kube-apiserver capi-core
+TOOLS       := controller-gen golangci-lint kustomize kubectl etcd kube-apiserver capi-core kube-controller-manager kubelet
 TOOL_INPUTS := hack/tools/build.sh $(wildcard hack/tools/*/go.mod hack/tools/*/go.sum)
 CRDS        := operator/config/crd
 RBAC        := operator/config/rbac
@@ -162,6 +162,9 @@ bench-runner: ansible-deps ## Measure runs on 50 hosts at once in the sidecar, a
 
 .PHONY: bench-tools
 bench-tools: $(addprefix bin/,kustomize kubectl etcd kube-apiserver capi-core) ## Build the control plane that tests run against; the first build takes long.
+
+.PHONY: node-tools
+node-tools: $(addprefix bin/,kube-controller-manager kubelet) ## Build the kubelet, and what signs its certificates.
 
 .PHONY: guest-image
 guest-image: ## Build the test guests' images, into the cache.
