@@ -104,7 +104,7 @@ verify-fmt: bin/golangci-lint
 ##@ Tests
 
 .PHONY: test
-test: bench-tools guest-image ansible-deps ## Run all tests; the summary comes last.
+test: bench-tools guest-image node-image ansible-deps ## Run all tests; the summary comes last.
 	hack/test.sh unit python bench e2e+molecule,playbooks demo
 
 .PHONY: test-unit
@@ -132,7 +132,7 @@ test-bench: bench-tools guest-image ansible-deps ## Run the tests of the test be
 	hack/test.sh bench
 
 .PHONY: test-e2e
-test-e2e: bench-tools guest-image ansible-deps ## Run the end-to-end tests on test hosts with real virtual machines; needs root.
+test-e2e: bench-tools guest-image node-image ansible-deps ## Run the end-to-end tests on test hosts with real virtual machines; needs root.
 	hack/test.sh e2e
 
 .PHONY: fuzz
@@ -169,6 +169,11 @@ node-tools: $(addprefix bin/,kube-controller-manager kubelet) ## Build the kubel
 .PHONY: guest-image
 guest-image: ## Build the test guests' images, into the cache.
 	hack/guest-image.sh
+
+.PHONY: node-image
+node-image: node-tools ## Build the image of a guest that becomes a node, into the cache; needs root.
+	hack/as-root.sh test/bench/packages.sh --install
+	hack/node-image.sh
 
 .PHONY: test-hosts
 test-hosts: ansible-deps ## Set up what test hosts are made of, into the cache, with playbooks/onboard_host.yml; needs root.

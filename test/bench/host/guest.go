@@ -24,6 +24,17 @@ func CloudInitGuestImage(ctx context.Context, repository string) (string, error)
 	return guestImage(ctx, repository, "guest-cloudinit.qcow2")
 }
 
+// NodeImage builds the image of the guest that becomes a node, unless it is cached, and returns its path. It wants 1 GiB of memory.
+func NodeImage(ctx context.Context, repository string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(repository, "hack", "node-image.sh"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("building the node's image: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 func guestImage(ctx context.Context, repository, name string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(repository, "hack", "guest-image.sh"))
 	cmd.Stderr = os.Stderr
