@@ -81,7 +81,7 @@ func setUp(ctx context.Context, dir string) (func(), error) {
 		}
 	})
 	if suite.cp, err = controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, CRDDir: filepath.Join(suite.repository, "operator", "config", "crd"),
+		Dir: dir, CRDDir: filepath.Join(suite.repository, "operator", "config", "crd"), NodesServerName: nodesServerName,
 		AddToScheme: []func(*runtime.Scheme) error{infrav1.AddToScheme},
 	}); err != nil {
 		return teardown, err

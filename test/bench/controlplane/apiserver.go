@@ -84,7 +84,7 @@ func (cp *ControlPlane) configureProcesses(ctx context.Context) error {
 	for flag, values := range cp.options.APIServerFlags {
 		server.Configure().Set(flag, values...)
 	}
-	return nil
+	return cp.serveNodes()
 }
 
 // mortal returns a wrapper around a tool that dies together with this process. envtest has no way to ask for that, so

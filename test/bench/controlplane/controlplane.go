@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controlplane runs a management cluster's control plane as child processes: a real etcd, a real kube-apiserver
-// and the real Cluster API core manager. There is no kubelet and no kube-controller-manager: no Pod ever runs, and
-// namespaces and owned objects are not garbage collected.
+// and the real Cluster API core manager. There is no kubelet, and kube-controller-manager only where a test starts it: no Pod
+// runs, unless a test brings a node, and namespaces and owned objects are not garbage collected.
 package controlplane
 
 import (
@@ -36,6 +36,9 @@ type Options struct {
 	AddToScheme []func(*runtime.Scheme) error
 	// APIServerFlags are set on kube-apiserver, without leading dashes; they replace a default of the same name.
 	APIServerFlags map[string][]string
+	// NodesServerName is the host name at which machines reach kube-apiserver, which listens on loopback alone: whoever brings
+	// the connections there has them say this name. Empty is for tests without nodes. See BootstrapKubeconfig.
+	NodesServerName string
 	// WithoutCoreManager leaves Cluster API's manager and webhooks out; its CRDs are installed all the same.
 	WithoutCoreManager bool
 }
