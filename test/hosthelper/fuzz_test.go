@@ -20,6 +20,9 @@ func FuzzHeader(f *testing.F) {
 	f.Add("stage", "name=$(touch /run/x)\nephemeral=yes\nsize=1M,uid=0\nfile=../x\n\n")
 	f.Add("stage", "name=vm\nephemeral=yes\nsize=99%\nowner=root\nfile=a..b\nbytes=0\n"+
 		"sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\n\n")
+	f.Add("check-boot", "path=/var/lib/caplv/boot\nfile=vmlinuz\nsha256=2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n\n")
+	f.Add("stage-boot", "path=/run/x\nfile=vmlinuz\nbytes=1\nsha256=2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n\nx")
+	f.Add("remove-boot", "path=/run/../etc\nsha256=x\n\n")
 	f.Add("probe\n\nx", "a[$(touch /run/x)]=1\n\x00\n\n")
 	s := newSandbox(f)
 	f.Fuzz(func(t *testing.T, verb, rest string) {
@@ -29,7 +32,7 @@ func FuzzHeader(f *testing.F) {
 		g.Expect(r.Exit).To(BeElementOf(0, 1, 2))
 		if r.Exit == 0 {
 			g.Expect(r.Stderr).To(BeEmpty())
-			g.Expect(r.Stdout).To(MatchRegexp(`^(version=1\ntmpfs=yes|staged=created|staged=unchanged|removed=yes|removed=absent)\n$`))
+			g.Expect(r.Stdout).To(MatchRegexp(`^(version=1\ntmpfs=yes|staged=created|staged=unchanged|removed=yes|removed=absent|boot=present|boot=absent)\n$`))
 		} else {
 			g.Expect(r.Stdout).To(BeEmpty())
 			g.Expect(r.Stderr).To(MatchRegexp(
