@@ -45,16 +45,18 @@ type HTTPSURL string
 // +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@sha256:[0-9a-f]{64})?$')",message="reference must read REGISTRY/REPOSITORY:TAG or REGISTRY/REPOSITORY@sha256:DIGEST"
 type OCIReference string
 
-// BootArtifacts are the kernel and initramfs that machines boot directly.
+// BootArtifacts are the kernel and initramfs that machines boot directly, those with bootstrapFormat cloud-init excepted.
 type BootArtifacts struct {
-	// hostPath is the directory on each host under which the files are cached by digest.
+	// hostPath is the directory on each host under which the files are cached by digest: one below /var/lib/caplv, or one in which root has put an
+	// empty file .caplv-boot.
 	// +optional
 	// +kubebuilder:default=/var/lib/caplv/boot
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="hostPath must be an absolute path on the host"
 	HostPath string `json:"hostPath,omitempty"`
 
-	// kernelArgs is the kernel's command line. Line breaks count as spaces.
+	// kernelArgs is the kernel's command line. Line breaks count as spaces. The guest's Ignition finds its config with
+	// ignition.config.url=oem:/dev/disk/by-id/virtio-ignition or what else its system has for that.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	KernelArgs string `json:"kernelArgs,omitempty"`

@@ -237,6 +237,14 @@ type LibvirtHostStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	BaseImages []HostBaseImage `json:"baseImages,omitempty"`
 
+	// bootArtifacts are the kernels and initramfs of LibvirtClusters on this host.
+	// +optional
+	// +listType=map
+	// +listMapKey=hostPath
+	// +listMapKey=sha256
+	// +kubebuilder:validation:MaxItems=64
+	BootArtifacts []HostBootArtifact `json:"bootArtifacts,omitempty"`
+
 	// machineRef is the machine that has claimed the host. It is claimed before the first step and released after the
 	// last, so that one machine at a time uses a host.
 	// +optional

@@ -21,8 +21,8 @@ const sataPorts = 6
 // letters is the number of letters that names of disks are counted with: sda to sdz, sdaa and so on.
 const letters = 26
 
-// disks returns the root disk, the further ones in their order, and the seed at the end, so that no other disk has another
-// name because of it.
+// disks returns the root disk, the further ones in their order, and the seed or the Ignition config at the end, so that no other disk has
+// another name because of it.
 func (s Spec) disks() []libvirtxml.DomainDisk {
 	places := &places{names: map[string]uint{}, units: map[string]uint{}}
 	root := s.RootDisk.device(places)
@@ -35,6 +35,9 @@ func (s Spec) disks() []libvirtxml.DomainDisk {
 	}
 	if s.SeedPath != "" {
 		all = append(all, seed(s.SeedPath, s.RootDisk.bus(), places))
+	}
+	if s.IgnitionDiskPath != "" {
+		all = append(all, ignitionDisk(s.IgnitionDiskPath, places))
 	}
 	return all
 }

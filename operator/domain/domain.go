@@ -75,8 +75,12 @@ type Spec struct {
 	// Session says that the daemon is the one of an account. The definition is the same, but for what such a daemon cannot
 	// give: libvirt's networks belong to the system's. All paths must be the account's own.
 	Session bool
-	// IgnitionPath is the file on the host that the guest reads as its Ignition config; empty for none.
+	// IgnitionPath is the file on the host that the guest reads as its Ignition config through fw_cfg; empty for none.
 	IgnitionPath string
+	// IgnitionDiskPath is the file on the host that the guest has as a disk with the serial number IgnitionSerial, its Ignition config; empty for none.
+	IgnitionDiskPath string
+	// Boot is what the guest boots instead of its disk's boot loader; empty for nothing.
+	Boot DirectBoot
 	// SerialLogPath is the file on the host that receives what the guest writes to its serial console, since the last
 	// start; empty for none. It is bounded as the host's virtlogd.conf says, by default to 2 MiB and three older files beside it.
 	SerialLogPath string
@@ -164,8 +168,10 @@ func ownerXML(owner Owner, rootCloned bool) (string, error) {
 }
 
 func (s Spec) os() *libvirtxml.DomainOS {
-	machine := s.machine()
-	os := &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: "x86_64", Machine: machine, Type: "hvm"}}
+	os := &libvirtxml.DomainOS{
+		Type:   &libvirtxml.DomainOSType{Arch: "x86_64", Machine: s.machine(), Type: "hvm"},
+		Kernel: s.Boot.Kernel, Initrd: s.Boot.Initramfs, Cmdline: s.Boot.Args,
+	}
 	switch {
 	case s.Firmware == FirmwareBIOS:
 	case s.LoaderPath == "":

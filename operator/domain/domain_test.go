@@ -32,6 +32,15 @@ func worker() domain.Spec {
 	}
 }
 
+// direct edits a machine so that it boots a kernel directly and has its Ignition config as a disk.
+func direct(s *domain.Spec) {
+	s.IgnitionPath, s.IgnitionDiskPath = "", "/run/caplv/default-prod-worker01/ignition.img"
+	s.Boot = domain.DirectBoot{
+		Kernel: "/var/lib/caplv/boot/aa/vmlinuz", Initramfs: "/var/lib/caplv/boot/bb/initramfs.img",
+		Args: "ignition.platform.id=metal console=ttyS0 x=\"a<b\"",
+	}
+}
+
 // seed edits a machine so that it is set up by cloud-init.
 func seed(bus, machine, firmware string) func(*domain.Spec) {
 	return func(s *domain.Spec) {
@@ -108,6 +117,11 @@ func TestDomains(t *testing.T) {
 		{"a seed for cloud-init beside a virtio disk", "seed.xml", seed("virtio", "q35", domain.FirmwareUEFI)},
 		{"a seed for cloud-init beside a SCSI disk", "seed-scsi.xml", seed("scsi", "q35", domain.FirmwareUEFI)},
 		{"a seed for cloud-init beside a SATA disk of an older machine", "seed-sata-pc.xml", seed("sata", "pc-i440fx-7.2", domain.FirmwareBIOS)},
+		{"a kernel that is booted directly, and the config as a disk", "boot.xml", direct},
+		{"a kernel that is booted directly by BIOS, beside SCSI disks", "boot-bios.xml", func(s *domain.Spec) {
+			direct(s)
+			s.Firmware, s.VirtType, s.RootDisk.Bus = domain.FirmwareBIOS, domain.VirtTypeQEMU, "scsi"
+		}},
 		{"an account's own daemon", "session.xml", func(s *domain.Spec) {
 			s.Session, s.VirtType = true, domain.VirtTypeQEMU
 			s.IgnitionPath = "/run/user/1001/caplv/default-prod-worker01/ignition.json"
@@ -138,12 +152,13 @@ func TestDomains(t *testing.T) {
 			g.Expect(seen.UUID).To(Equal(spec.UUID))
 			g.Expect(seen.Owner).To(HaveValue(Equal(spec.Owner)), "the owner must be read back as it was written")
 			g.Expect(seen.RootCloned).To(Equal(spec.RootCloned))
+			g.Expect(seen.Boot).To(Equal(spec.Boot))
 			g.Expect(seen.VCPUs).To(Equal(spec.VCPUs))
 			g.Expect(seen.MemoryMiB).To(Equal(spec.MemoryMiB))
 			wanted := 1 + len(spec.Disks)
-			if spec.SeedPath != "" {
+			if last := spec.SeedPath + spec.IgnitionDiskPath; last != "" {
 				g.Expect(seen.Disks).To(HaveLen(wanted + 1))
-				g.Expect(seen.Disks[wanted].Path).To(Equal(spec.SeedPath), "the seed must be the last disk")
+				g.Expect(seen.Disks[wanted].Path).To(Equal(last), "the seed, or the Ignition config, must be the last disk")
 			} else {
 				g.Expect(seen.Disks).To(HaveLen(wanted))
 			}
@@ -181,6 +196,15 @@ func TestASpecThatNoHostWouldAcceptIsRefused(t *testing.T) {
 		{"no MAC address", func(s *domain.Spec) { s.Network.MAC = "" }, "the MAC address"},
 		{"a disk on an unknown bus", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Bus: "usb"}), "disk 1's bus \"usb\" is none"},
 		{"a disk without volume", more(domain.Disk{Pool: "p", Format: "raw"}), "disk 1's volume is empty"},
+		{"the serial of the Ignition config", func(s *domain.Spec) {
+			direct(s)
+			s.Disks = []domain.Disk{{Pool: "p", Volume: "v", Format: "raw", Serial: "ignition"}}
+		}, "also that of the Ignition config"},
+		{"the Ignition config twice", func(s *domain.Spec) { direct(s); s.IgnitionPath = "/x" }, "both a disk and a file of fw_cfg"},
+		{"a kernel without initramfs", func(s *domain.Spec) { direct(s); s.Boot.Initramfs = "" }, "needs both"},
+		{"an initramfs without kernel", func(s *domain.Spec) { direct(s); s.Boot.Kernel = "" }, "needs both"},
+		{"a command line without kernel", func(s *domain.Spec) { s.Boot.Args = "quiet" }, "without the kernel"},
+		{"a command line of two lines", func(s *domain.Spec) { direct(s); s.Boot.Args = "a\nb" }, "not printable"},
 		{"a serial of 21 characters", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Serial: "123456789012345678901"}), "up to 20 letters"},
 		{"a serial with an option for QEMU", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Serial: "a,b"}), "up to 20 letters"},
 		{"a serial twice", more(domain.Disk{Pool: "p", Volume: "v", Format: "raw", Serial: "a"}, domain.Disk{Pool: "p", Volume: "w", Format: "raw", Serial: "a"}),
@@ -204,4 +228,10 @@ func TestASpecThatNoHostWouldAcceptIsRefused(t *testing.T) {
 			g.Expect(xml).To(BeEmpty())
 		})
 	}
+}
+
+func TestWhiteSpaceSeparatesArguments(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(domain.BootArgs("ignition.platform.id=metal\n  console=ttyS0\tquiet\n")).To(Equal("ignition.platform.id=metal console=ttyS0 quiet"))
+	g.Expect(domain.BootArgs(" \n")).To(BeEmpty())
 }

@@ -27,7 +27,9 @@ type Observed struct {
 	MemoryMiB uint
 	// NVRAMPath is the file with the UEFI variables; empty where there is none, or none yet.
 	NVRAMPath string
-	Disks     []ObservedDisk
+	// Boot is what the domain boots instead of its disk's boot loader; empty for nothing.
+	Boot  DirectBoot
+	Disks []ObservedDisk
 }
 
 // ObservedDisk is a disk of a domain: either a volume of a storage pool, or the file or block device at Path.
@@ -65,7 +67,10 @@ type domainView struct {
 		Path   string     `xml:",chardata"`
 		Source sourceView `xml:"source"`
 	} `xml:"os>nvram"`
-	Disks []diskView `xml:"devices>disk"`
+	Kernel  string     `xml:"os>kernel"`
+	Initrd  string     `xml:"os>initrd"`
+	Cmdline string     `xml:"os>cmdline"`
+	Disks   []diskView `xml:"devices>disk"`
 }
 
 type diskView struct {
@@ -119,6 +124,7 @@ func Parse(domainXML string) (Observed, error) {
 	if seen.NVRAMPath == "" {
 		seen.NVRAMPath = view.NVRAM.Source.File
 	}
+	seen.Boot = DirectBoot{Kernel: view.Kernel, Initramfs: view.Initrd, Args: view.Cmdline}
 	for _, disk := range view.Disks {
 		path := disk.Source.File
 		if path == "" {

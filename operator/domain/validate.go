@@ -22,6 +22,9 @@ func (s Spec) validate() error {
 	if err := s.validateDisks(); err != nil {
 		return err
 	}
+	if err := s.validateBoot(); err != nil {
+		return err
+	}
 	if mac, err := net.ParseMAC(s.Network.MAC); err != nil || len(mac) != macLength {
 		return fmt.Errorf("the MAC address %q is not of the form 52:54:00:12:34:56", s.Network.MAC)
 	}
@@ -59,6 +62,9 @@ var serialPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{0,20}$`)
 
 func (s Spec) validateDisks() error {
 	volumes, serials := map[Disk]string{}, map[string]string{}
+	if s.IgnitionDiskPath != "" {
+		serials[IgnitionSerial] = "Ignition config"
+	}
 	for i, d := range append([]Disk{s.RootDisk}, s.Disks...) {
 		name := "root disk"
 		if i > 0 {
@@ -100,6 +106,10 @@ func (s Spec) validateTexts() error {
 		{"network's name", s.Network.Name, false},
 		{"network card's model", s.Network.Model, true},
 		{"Ignition config's path", s.IgnitionPath, true},
+		{"Ignition disk's path", s.IgnitionDiskPath, true},
+		{"kernel's path", s.Boot.Kernel, true},
+		{"initramfs's path", s.Boot.Initramfs, true},
+		{"kernel's command line", s.Boot.Args, true},
 		{"seed's path", s.SeedPath, true},
 		{"serial log's path", s.SerialLogPath, true},
 	} {

@@ -179,25 +179,30 @@ func (c *Client) Stage(ctx context.Context, r StageRequest) (bool, error) {
 	if r.Owner != "" {
 		pairs = append(pairs, [2]string{"owner", string(r.Owner)})
 	}
-	var payload []byte
+	var payload io.Reader
 	if r.File != "" {
-		payload = r.Data
-		digest := sha256.Sum256(payload)
-		pairs = append(pairs, [2]string{"file", r.File}, [2]string{"bytes", fmt.Sprint(len(payload))}, [2]string{"sha256", hex.EncodeToString(digest[:])})
+		payload = bytes.NewReader(r.Data)
+		digest := sha256.Sum256(r.Data)
+		pairs = append(pairs, [2]string{"file", r.File}, [2]string{"bytes", fmt.Sprint(len(r.Data))}, [2]string{"sha256", hex.EncodeToString(digest[:])})
 	}
 	out, err := c.ask(ctx, "stage", pairs, payload)
 	if err != nil {
 		return false, err
 	}
-	for line := range strings.SplitSeq(out, "\n") {
+	return choose(out, "staged=created", "staged=unchanged")
+}
+
+// choose returns whether an answer has the line yes, and an error when it has neither yes nor no.
+func choose(answer, yes, no string) (bool, error) {
+	for line := range strings.SplitSeq(answer, "\n") {
 		switch line {
-		case "staged=created":
+		case yes:
 			return true, nil
-		case "staged=unchanged":
+		case no:
 			return false, nil
 		}
 	}
-	return false, &Error{Code: CodeUnknown, Message: fmt.Sprintf("the helper ended well and answered %q", first(out))}
+	return false, &Error{Code: CodeUnknown, Message: fmt.Sprintf("the helper ended well and answered %q", first(answer))}
 }
 
 // Remove removes a machine's directory with everything in it. One that does not exist is no error.
@@ -209,15 +214,18 @@ func (c *Client) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-func (c *Client) ask(ctx context.Context, verb string, pairs [][2]string, payload []byte) (string, error) {
+func (c *Client) ask(ctx context.Context, verb string, pairs [][2]string, payload io.Reader) (string, error) {
 	var request bytes.Buffer
 	fmt.Fprintf(&request, "%s\n%s\n", protocol, verb)
 	for _, p := range pairs {
 		fmt.Fprintf(&request, "%s=%s\n", p[0], p[1])
 	}
 	request.WriteByte('\n')
-	request.Write(payload)
-	result, err := c.transport.Exec(ctx, command, &request)
+	var input io.Reader = &request
+	if payload != nil {
+		input = io.MultiReader(&request, payload)
+	}
+	result, err := c.transport.Exec(ctx, command, input)
 	if err != nil {
 		return "", err
 	}

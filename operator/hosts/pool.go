@@ -22,6 +22,7 @@ import (
 // Host is everything that a reconciler can do on a host. Errors of all methods can be given to Explain.
 type Host interface {
 	virsh.Client
+	BootFiles
 
 	// HostKeyFingerprint is the fingerprint (SHA256:…) of the SSH key that the host proved to have.
 	HostKeyFingerprint() string

@@ -61,20 +61,7 @@ func validateEndpointIsKept(before, lc *infrav1.LibvirtCluster) field.ErrorList 
 func validateCluster(lc *infrav1.LibvirtCluster) field.ErrorList {
 	spec := field.NewPath("spec")
 	problems := validateEndpoint(spec.Child("controlPlaneEndpoint"), lc.Spec.ControlPlaneEndpoint)
-	if boot := lc.Spec.BootArtifacts; boot != nil {
-		p := spec.Child("bootArtifacts")
-		problems = append(problems, validateHostPath(p.Child("hostPath"), boot.HostPath)...)
-		source := p.Child("source")
-		if s := boot.Source.HTTPS; s != nil {
-			problems = append(problems, validateCredentials(source.Child("https"), s.CredentialsSecretRef, lc.Namespace)...)
-		}
-		if s := boot.Source.OCI; s != nil {
-			problems = append(problems, validateCredentials(source.Child("oci"), s.CredentialsSecretRef, lc.Namespace)...)
-		}
-		if s := boot.Source.S3; s != nil {
-			problems = append(problems, validateCredentials(source.Child("s3"), s.CredentialsSecretRef, lc.Namespace)...)
-		}
-	}
+	problems = append(problems, validateBootArtifacts(spec.Child("bootArtifacts"), lc.Spec.BootArtifacts, lc.Namespace)...)
 	if image := lc.Spec.BaseImage; image != nil {
 		source := spec.Child("baseImage", "source")
 		if s := image.Source.HTTPS; s != nil {

@@ -29,8 +29,6 @@ func TestClusters(t *testing.T) {
 		return map[string]any{"pool": "default", "volumeName": "v.qcow2", "source": map[string]any{"type": "HTTPS",
 			"https": map[string]any{"url": "https://a.example.com/v", "credentialsSecretRef": ref}}}
 	}
-	oci := map[string]any{"hostPath": "/var/lib/caplv/", "source": map[string]any{"type": "OCI",
-		"oci": map[string]any{"reference": "registry.example.com/boot:1", "credentialsSecretRef": map[string]any{"name": "a/b"}}}}
 	check(t, clusterYAML, []row{
 		{"the smallest cluster is accepted", nil, nil, nil},
 		{"no endpoint at all is accepted", at, nil, nil},
@@ -46,8 +44,6 @@ func TestClusters(t *testing.T) {
 		{"credentials of the cluster's namespace are accepted", spec("baseImage"), https(map[string]any{"name": "c", "namespace": "default"}), nil},
 		{"credentials of another namespace are refused", spec("baseImage"), https(map[string]any{"name": "c", "namespace": "kube-system"}),
 			[]string{`spec.baseImage.source.https.credentialsSecretRef.namespace: Invalid value: "kube-system"`, "put a copy there"}},
-		{"credentials that no Secret can have are refused", spec("bootArtifacts"), oci,
-			[]string{`spec.bootArtifacts.source.oci.credentialsSecretRef.name: Invalid value: "a/b"`, `write /var/lib/caplv`}},
 	})
 }
 
