@@ -32,8 +32,12 @@ func TestClusterAPILinksDrainsAndDeletesNodes(t *testing.T) {
 	m, node := b.machine("worker")
 
 	b.expectCondition(b.cp, controlplanev1.AvailableCondition, "True/APIServerReachable")
-	b.Expect(b.cp.Status.Versions).To(ConsistOf(HaveField("Version", HavePrefix("v1."))))
-	b.Expect(b.cp.Status.ExternalManagedControlPlane).To(HaveValue(BeTrue()))
+	// Conditions are written before the rest of a status.
+	b.Eventually(func(g Gomega) {
+		g.Expect(b.read(b.cp)).To(Succeed())
+		g.Expect(b.cp.Status.Versions).To(ConsistOf(HaveField("Version", HavePrefix("v1."))))
+		g.Expect(b.cp.Status.ExternalManagedControlPlane).To(HaveValue(BeTrue()))
+	}, soon, 100*time.Millisecond).Should(Succeed())
 	b.expectCondition(b.cluster, clusterv1.ClusterControlPlaneInitializedCondition, "True/Initialized")
 	b.expectCondition(b.cluster, clusterv1.ClusterControlPlaneAvailableCondition, "True/APIServerReachable")
 	b.expectCondition(b.cluster, clusterv1.ClusterRemoteConnectionProbeCondition, "True/ProbeSucceeded")
