@@ -73,12 +73,10 @@ func (r *Reconciler) deleteNode(ctx context.Context, s *scope, node *corev1.Node
 	return err
 }
 
-// phaseNodeName makes sure, before anything of a machine is created, that its Node's name is free: a Node of an earlier machine of
-// the same name goes, and one that may be anybody's holds the machine up.
+// phaseNodeName keeps the name of the machine's Node free for it. A Node of an earlier machine of the same name goes, also when it
+// comes back while the machine runs: until then, the kubelet's certificate is not approved. One that may be anybody's is left alone,
+// and holds up a machine that has yet to start.
 func (r *Reconciler) phaseNodeName(ctx context.Context, s *scope) error {
-	if s.provisioned() {
-		return nil
-	}
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.desired.Name}, node); err != nil {
 		return client.IgnoreNotFound(err)
@@ -93,16 +91,19 @@ func (r *Reconciler) phaseNodeName(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	if !stale {
-		s.domainProblem = &Blocker{infrav1.NodeAlreadyExistsReason, fmt.Sprintf(
-			"Node %s (provider ID %q) has the machine's name, and is not known to be of an earlier machine of this name; delete it if nobody needs it, and the machine starts",
-			node.Name, node.Spec.ProviderID)}
-		return errStop
+	if stale {
+		if err := r.deleteNode(ctx, s, node, "StaleNodeDeleted", "Node %s of an earlier machine of this name is deleted"); err != nil {
+			return fmt.Errorf("deleting Node %s of an earlier machine: %w", node.Name, err)
+		}
+		return nil
 	}
-	if err := r.deleteNode(ctx, s, node, "StaleNodeDeleted", "Node %s of an earlier machine of this name is deleted"); err != nil {
-		return fmt.Errorf("deleting Node %s of an earlier machine: %w", node.Name, err)
+	if s.provisioned() {
+		return nil // NodeJoined says so.
 	}
-	return nil
+	s.domainProblem = &Blocker{infrav1.NodeAlreadyExistsReason, fmt.Sprintf(
+		"Node %s (provider ID %q) has the machine's name, and is not known to be of an earlier machine of this name; delete it if nobody needs it, and the machine starts",
+		node.Name, node.Spec.ProviderID)}
+	return errStop
 }
 
 // stale returns whether a Node of the machine's name is proven to be of an earlier machine of that name: by a provider ID of ours, or by
