@@ -5,12 +5,12 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,17 +78,16 @@ func join(from net.Conn, to string) {
 		return
 	}
 	defer func() { _ = far.Close() }()
-	ended := make(chan error, 2)
+	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{from, far}, {far, from}} {
-		go func() {
-			_, err := io.Copy(way[0], way[1])
+		both.Go(func() {
+			// How a connection ends is the business of those who talk on it.
+			_, _ = io.Copy(way[0], way[1])
 			// The other side learns that there is no more to come.
 			if half, ok := way[0].(*net.TCPConn); ok {
-				err = errors.Join(err, half.CloseWrite())
+				_ = half.CloseWrite()
 			}
-			ended <- err
-		}()
+		})
 	}
-	<-ended
-	<-ended
+	both.Wait()
 }
