@@ -48,14 +48,16 @@ var (
 	kubeletConfig string
 )
 
-// TestAMachineBecomesANode boots a guest in which nothing is pretended: Ignition brings a real kubelet its unit, its configuration
-// and a bootstrap token; the operator approves what the kubelet asks for, and a real kube-controller-manager signs it.
-func TestAMachineBecomesANode(t *testing.T) {
+// TestAMachineBecomesANodeAndLeaves boots a guest in which nothing is pretended: Ignition brings a real kubelet its unit, its configuration
+// and a bootstrap token; the operator approves what the kubelet asks for, and a real kube-controller-manager signs it. Cluster API links the
+// Node, and drains it in the end.
+func TestAMachineBecomesANodeAndLeaves(t *testing.T) {
 	started := time.Now()
 	step := func(what string) { t.Logf("%6.1f s: %s", time.Since(started).Seconds(), what) }
 	w := newWorld(t, (*world).prepareForNodes)
 	step("the host is up")
-	w.startControllerManager(controlplane.SigningController)
+	w.startControllerManager(controlplane.SigningController, controlplane.DisruptionController)
+	w.giveControlPlane()
 	w.expectHost("True/HostReady")
 	w.createMachineWith(w.nodeMachine("worker01"), w.nodeIgnition())
 	lm := w.expectMachine("worker01", infrav1.MachineReadyCondition, "True/Running")
@@ -69,10 +71,18 @@ func TestAMachineBecomesANode(t *testing.T) {
 	step("the kubelet serves with its certificate")
 	w.expectMachine("worker01", infrav1.NodeJoinedCondition, "True/"+infrav1.NodeJoinedReason)
 	w.expectMachine("worker01", infrav1.NodeLabelledCondition, "True/"+infrav1.NodeLabelledReason)
+	w.expectLinked("worker01", node)
+	step("Cluster API knows the Node")
+	pod, budget := w.runGuardedPod(node)
+	step("a Pod runs")
 
 	w.deleteMachine("worker01")
+	w.expectHeldUp("worker01", node, pod)
+	step("the Pod's budget holds the deletion up")
+	w.allow(budget)
 	w.expectGone("worker01")
 	step("the machine is gone")
+	w.expectAllGone(pod, node)
 	w.expectListing(w.untouched)
 }
 

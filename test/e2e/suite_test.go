@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	controlplanev1 "github.com/caplv/caplv/api/controlplane/v1alpha1"
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/test/bench/controlplane"
 	"github.com/caplv/caplv/test/bench/host"
@@ -82,7 +83,7 @@ func setUp(ctx context.Context, dir string) (func(), error) {
 	})
 	if suite.cp, err = controlplane.Start(ctx, controlplane.Options{
 		Dir: dir, CRDDir: filepath.Join(suite.repository, "operator", "config", "crd"), NodesServerName: nodesServerName,
-		AddToScheme: []func(*runtime.Scheme) error{infrav1.AddToScheme},
+		AddToScheme: []func(*runtime.Scheme) error{infrav1.AddToScheme, controlplanev1.AddToScheme},
 	}); err != nil {
 		return teardown, err
 	}

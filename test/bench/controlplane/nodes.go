@@ -26,8 +26,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// SigningController is the controller of kube-controller-manager that issues the certificates of approved requests.
-const SigningController = "certificatesigningrequest-signing-controller"
+// Controllers of kube-controller-manager.
+const (
+	// SigningController issues the certificates of approved requests.
+	SigningController = "certificatesigningrequest-signing-controller"
+	// DisruptionController counts which Pods disruption budgets allow to evict.
+	DisruptionController = "disruption-controller"
+)
 
 // serveNodes has kube-apiserver show a certificate for Options.NodesServerName and accept bootstrap tokens. A kubelet forgets a
 // tls-server-name when it joins, so that the name has to be in the URL, and the certificate of its own.

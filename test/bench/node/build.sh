@@ -21,7 +21,7 @@ readonly useless=(usr/share/{doc,man,locale,info,i18n,zoneinfo,lintian,bash-comp
 	usr/lib/udev/hwdb.d usr/lib/udev/hwdb.bin usr/bin/containerd-stress usr/bin/containerd-shim usr/bin/containerd-shim-runc-v1
 	var/lib/apt/lists var/cache/apt var/log/dpkg.log var/log/apt etc/NetworkManager/dispatcher.d)
 readonly unused_units=(serial-getty@ttyS0.service modprobe@{configfs,dm_mod,drm,efi_pstore,fuse,loop}.service sys-kernel-{config,debug,tracing}.mount
-	sys-fs-fuse-connections.mount dev-hugepages.mount systemd-{binfmt,pstore,update-utmp,update-utmp-runlevel,user-sessions,ask-password-wall}.service
+	sys-fs-fuse-connections.mount dev-hugepages.mount systemd-{binfmt,pstore,update-utmp,update-utmp-runlevel,user-sessions}.service systemd-ask-password-{console,wall}.{path,service}
 	NetworkManager-dispatcher.service)
 # MiB for what the node writes.
 readonly free=400
