@@ -44,8 +44,8 @@ mkdir -p "$out"
 # packages_of GROUP prints its packages.
 packages_of() {
 	case $1 in
-	unit) go list ./... | grep -v -E '/test/(bench|playbooks|e2e|demo)(/|$)' ;;
-	playbooks) go list ./test/playbooks/... ;;
+	unit) go list ./... | grep -v -E '/test/(awx|bench|playbooks|e2e|demo)(/|$)' ;;
+	playbooks) go list ./test/awx/... ./test/playbooks/... ;;
 	bench) go list ./test/bench/... ;;
 	e2e) go list ./test/e2e/... ;;
 	demo) go list ./test/demo/... ;;

@@ -52,7 +52,7 @@ func serveImageTo(t *testing.T, h *host.Host) servedImage {
 	g.Expect(server.Listener.Close()).To(Succeed())
 	server.Listener, err = net.Listen("tcp", net.JoinHostPort(address, "0"))
 	g.Expect(err).NotTo(HaveOccurred())
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}} //nolint:gosec // A server of the standard library's defaults.
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return servedImage{url: server.URL + "/" + imageName, sha256: imageDigest(t), certificate: certificate}

@@ -76,8 +76,9 @@ func TestDecide(t *testing.T) {
 			}
 			got, kept, why := decide(s, row.controlled, desired(), issued.Add(row.after))
 			g.Expect(got).To(Equal(row.want))
-			g.Expect(kept != "").To(Equal(row.want == keep || row.want == rewrite))
-			g.Expect(why == "").To(Equal(row.want == keep || row.want == leave), why)
+			keeps, isRight := kept != "", why == ""
+			g.Expect(keeps).To(Equal(row.want == keep || row.want == rewrite))
+			g.Expect(isRight).To(Equal(row.want == keep || row.want == leave), why)
 			g.Expect(why).NotTo(ContainSubstring(row.token))
 		})
 	}

@@ -5,6 +5,7 @@ package runner
 
 import (
 	"bufio"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -31,8 +32,9 @@ func TestOnlyAccountsThatAreAllowedUseTheSocket(t *testing.T) {
 		g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
 	})
 	s := start(t, "--allow-uid", "12345")
+	// Others get as far as the socket.
 	for _, dir := range []string{s.dir, filepath.Dir(s.socket())} {
-		NewWithT(t).Expect(os.Chmod(dir, 0o711)).To(Succeed()) //nolint:gosec // Others are to get as far as the socket.
+		NewWithT(t).Expect(os.Chmod(dir, 0o711)).To(Succeed())
 	}
 	t.Run("the own one", func(t *testing.T) {
 		NewWithT(t).Expect(getAs(t, s.socket(), os.Geteuid())).To(Equal(http.StatusOK))
@@ -109,7 +111,7 @@ func TestMetrics(t *testing.T) {
 func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	t.Helper()
 	g := NewWithT(t)
-	response, err := http.Get(url) //nolint:gosec,noctx // The test's own address.
+	response, err := http.Get(url) //nolint:noctx // It is over before the test is.
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()
 	g.Expect(response.StatusCode).To(Equal(http.StatusOK))
@@ -122,9 +124,7 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 // with is labels and one more.
 func with(labels map[string]string, name, value string) map[string]string {
 	all := map[string]string{name: value}
-	for k, v := range labels {
-		all[k] = v
-	}
+	maps.Copy(all, labels)
 	return all
 }
 
