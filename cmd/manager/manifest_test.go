@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 )
 
@@ -53,6 +54,12 @@ func TestManagerAndSidecarMeet(t *testing.T) {
 		g.Expect(mountAt(g, sidecar, shared).Name).To(Equal(mountAt(g, manager, shared).Name), "both see %s", shared)
 	}
 	g.Expect(mountAt(g, sidecar, images).ReadOnly).To(BeTrue())
+	for _, volume := range pod.Volumes {
+		if volume.Name == mountAt(g, manager, images).Name {
+			size := resource.MustParse(value(g, manager.Args, "--base-image-cache-size"))
+			g.Expect(size.Cmp(*volume.EmptyDir.SizeLimit)).To(Equal(-1), "a volume that is too full has the Pod evicted")
+		}
+	}
 	keys := mountAt(g, sidecar, value(g, sidecar.Args, "--work-dir"))
 	for _, volume := range pod.Volumes {
 		if volume.Name == keys.Name || volume.Name == mountAt(g, sidecar, socket[:strings.LastIndex(socket, "/")]).Name {

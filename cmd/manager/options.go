@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -50,6 +51,7 @@ type options struct {
 	requireFingerprint bool
 	runnerSocket       string
 	imageCacheDir      string
+	imageCacheSize     resource.QuantityValue
 	csrApprover        string
 	clusterAPIAccount  string
 	webhookPort        int
@@ -75,6 +77,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"Unix socket of the Ansible sidecar, which sets hosts up. Empty: there is none, and spec.bootstrap of LibvirtHosts needs AWX.")
 	fs.StringVar(&o.imageCacheDir, "base-image-cache-dir", "/var/cache/caplv/baseimages",
 		"Directory for base images that are sent to hosts. The Ansible sidecar must see it under the same path.")
+	o.imageCacheSize.Quantity = resource.MustParse("60Gi")
+	fs.Var(&o.imageCacheSize, "base-image-cache-size",
+		"Bytes that the directory may have, such as 60Gi, less than its volume. When there is no more room, what no LibvirtCluster refers to goes first.")
 	fs.StringVar(&o.csrApprover, "csr-approver", csrApproverOn, "Approve certificates of the machines' kubelets: on, or off to leave that to somebody else.")
 	fs.StringVar(&o.clusterAPIAccount, "cluster-api-service-account", "caplv-system/caplv-cluster-api",
 		"Service account, NAMESPACE/NAME, whose tokens Cluster API is given for Clusters with a LibvirtExternalControlPlane.")

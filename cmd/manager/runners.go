@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -14,7 +13,6 @@ import (
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/ansible"
 	"github.com/caplv/caplv/operator/ansible/sidecar"
-	"github.com/caplv/caplv/operator/artifact"
 	"github.com/caplv/caplv/operator/baseimage"
 	"github.com/caplv/caplv/operator/hostrunner"
 	"github.com/caplv/caplv/operator/job"
@@ -35,9 +33,9 @@ func (o *options) runners(secrets client.Reader) *hostrunner.Runners {
 
 // images brings base images to hosts. jobs wake the reconciler of machines.
 func (o *options) images(mgr ctrl.Manager, runners *hostrunner.Runners, jobs *job.Runner) (*baseimage.Stager, error) {
-	cache, err := artifact.NewCache(o.imageCacheDir, artifact.Options{})
+	cache, err := o.artifacts(mgr)
 	if err != nil {
-		return nil, fmt.Errorf("opening the cache of base images (--base-image-cache-dir=%s): %w", o.imageCacheDir, err)
+		return nil, err
 	}
 	return &baseimage.Stager{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Runners: runners, Jobs: jobs,

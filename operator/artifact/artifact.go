@@ -82,13 +82,18 @@ func NewCache(dir string, options Options) (*Cache, error) {
 // Close lets another process have the directory. Nothing may be under way.
 func (c *Cache) Close() error { return c.store.Close() }
 
-// SetReferenced says which digests somebody still wants. Others are removed first when room is needed.
-func (c *Cache) SetReferenced(digests map[string]bool) { c.store.SetReferenced(digests) }
-
-// Prune removes the files that nobody refers to and nobody uses, and returns how many those were.
-func (c *Cache) Prune() int {
-	defer c.measure()
-	return c.store.Prune()
+// SetReferenced says which sources somebody still wants. When room is needed, what was fetched from others, and earlier versions of these, are
+// removed first.
+func (c *Cache) SetReferenced(sources []Source) {
+	digests := map[string]bool{}
+	for _, s := range sources {
+		digest := s.SHA256
+		if record, ok := c.store.Record(s.Key()); ok && digest == "" {
+			digest = record.SHA256
+		}
+		digests[digest] = true
+	}
+	c.store.SetReferenced(digests)
 }
 
 func (c *Cache) measure() { cacheBytes.Set(float64(c.store.Used())) }

@@ -342,6 +342,43 @@ func TestTheCacheEvictsWhatIsNotUsedAndRefusesWhatDoesNotFit(t *testing.T) {
 	g.Expect(first.Path).NotTo(BeAnExistingFile())
 }
 
+func TestTheCacheEvictsWhatNobodyRefersToFirst(t *testing.T) {
+	fetch := func(t *testing.T, cache *artifact.Cache, source artifact.Source) string {
+		t.Helper()
+		file, err := cache.Get(t.Context(), source, nil)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		file.Release()
+		return file.Path
+	}
+	for name, pin := range map[string]func(artifact.Source, []byte) artifact.Source{
+		"by its digest":   func(s artifact.Source, file []byte) artifact.Source { s.SHA256 = digestOf(file); return s },
+		"by its place":    func(s artifact.Source, _ []byte) artifact.Source { return s },
+		"and not another": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			old, recent := noise(400<<10), append(noise(400<<10), 1)
+			oldServer, recentServer, nextServer := newFileServer(t, old), newFileServer(t, recent), newFileServer(t, append(noise(400<<10), 2))
+			options := quick(oldServer.roots())
+			options.MaxBytes = 1 << 20
+			cache := newCache(t, t.TempDir(), options)
+			oldPath, recentPath := fetch(t, cache, oldServer.source()), fetch(t, cache, recentServer.source())
+			if pin != nil {
+				cache.SetReferenced([]artifact.Source{pin(oldServer.source(), old)})
+			}
+			nextPath := fetch(t, cache, nextServer.source())
+			g.Expect(nextPath).To(BeAnExistingFile())
+			if pin != nil {
+				g.Expect(oldPath).To(BeAnExistingFile())
+				g.Expect(recentPath).NotTo(BeAnExistingFile())
+			} else {
+				g.Expect(oldPath).NotTo(BeAnExistingFile(), "its last use is the longest ago")
+				g.Expect(recentPath).To(BeAnExistingFile())
+			}
+		})
+	}
+}
+
 func TestTheCacheIsVerifiedAfterAStart(t *testing.T) {
 	g := NewWithT(t)
 	file := noise(1 << 20)

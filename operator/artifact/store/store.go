@@ -248,17 +248,6 @@ func (s *Store) drop(b *blob) {
 	s.used -= b.size
 }
 
-// Prune removes the files that nobody refers to and nobody uses, and returns how many those were.
-func (s *Store) Prune() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for s.evict(true) {
-		n++
-	}
-	return n
-}
-
 // Path is where a digest's file is, if it is there.
 func (s *Store) Path(digest string) string { return filepath.Join(s.dir, blobDir, digest) }
 
