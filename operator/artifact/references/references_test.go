@@ -62,7 +62,9 @@ func TestTheCacheIsToldOfTheSourcesOfAllClusters(t *testing.T) {
 
 func TestWithoutAnAnswerTheCacheKeepsWhatItWasTold(t *testing.T) {
 	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return errors.New("no answer") },
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("no answer")
+		},
 	}).Build()
 	err := (&Keeper{Cache: make(told), Client: c}).tell(t.Context())
 	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("listing LibvirtClusters: no answer")))
