@@ -22,6 +22,7 @@ FUZZTIME       ?= 10s
 BENCHTIME      ?= 1s
 BENCHPKG       ?= ./api/... ./cmd/... ./operator/...
 BENCHROUNDS    ?= 7
+BENCHMIB       ?= 1024
 # The interpreter that the virtual environments are made with.
 PYTHON         ?= python3
 
@@ -140,7 +141,7 @@ fuzz: ## Run each fuzz target for FUZZTIME.
 	FUZZTIME=$(FUZZTIME) hack/fuzz.sh
 
 .PHONY: bench
-bench: bench-go bench-operator ## Run bench-go and bench-operator.
+bench: bench-go bench-operator bench-artifacts ## Run bench-go, bench-operator and bench-artifacts.
 
 .PHONY: bench-go
 bench-go: ## Run the Go benchmarks of BENCHPKG, each for BENCHTIME.
@@ -151,6 +152,10 @@ bench-operator: bench-tools guest-image ansible-deps ## Measure the operator aga
 	hack/as-root.sh test/bench/packages.sh --install
 	KUBEBUILDER_ASSETS=$(CURDIR)/bin KUSTOMIZE=$(CURDIR)/bin/kustomize CAPI_CORE=$(CURDIR)/bin/capi-core \
 	  go run -exec "$(CURDIR)/hack/as-root.sh" ./test/perf -rounds $(BENCHROUNDS)
+
+.PHONY: bench-artifacts
+bench-artifacts: ## Measure fetching a file of BENCHMIB MiB into the cache against curl | gunzip | sha256sum; needs curl, gzip, zstd and xz.
+	go run ./test/perf/fetch -size $(BENCHMIB)
 
 .PHONY: measure-onboarding
 measure-onboarding: ansible-deps ## Measure onboard_host.yml, a first and a second run, on 1 host and on 10; needs root.
