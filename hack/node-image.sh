@@ -3,13 +3,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the image of the guest that becomes a node, unless the cache holds it, and prints its path. Its directory is named after
-# the digest of everything that it is made of here; the kubelet's path has that of its own.
+# the digest of everything that it is made of here; the kubelet's path has that of its own. KUBEBUILDER_ASSETS decides which kubelet
+# that is, if it has one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 source=test/bench/node
 cache=${CAPLV_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/caplv}/node
-kubelet=$(hack/tools/build.sh kubelet)
+kubelet=$(realpath -e "${KUBEBUILDER_ASSETS:-/nonexistent}/kubelet" 2>/dev/null || hack/tools/build.sh kubelet)
 digest=$({
 	find "$source" test/bench/guest/disk.sh -type f -print0 | sort -z | xargs -0 sha256sum
 	basename "$(dirname "$kubelet")"

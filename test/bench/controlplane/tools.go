@@ -16,13 +16,18 @@ import (
 // repository is this module; hack/tools/build.sh is found in its directory.
 const repository = "github.com/caplv/caplv"
 
-// toolPath returns the absolute path of a binary. KUBEBUILDER_ASSETS decides for the control plane, CAPI_CORE and
-// KUSTOMIZE for those two; otherwise hack/tools/build.sh builds the tool or finds it in its cache.
+// toolPath returns the absolute path of a binary. KUBEBUILDER_ASSETS decides for the control plane, where few tests need
+// kube-controller-manager, which may be missing there; CAPI_CORE and KUSTOMIZE decide for those two; otherwise hack/tools/build.sh builds the tool or finds it in its cache.
 func toolPath(ctx context.Context, name string) (string, error) {
 	switch name {
 	case "etcd", "kube-apiserver", "kubectl":
 		if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 			return filepath.Abs(filepath.Join(dir, name))
+		}
+	case "kube-controller-manager":
+		path := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name)
+		if _, err := os.Stat(path); err == nil && path != name {
+			return filepath.Abs(path)
 		}
 	case "capi-core":
 		if path := os.Getenv("CAPI_CORE"); path != "" {

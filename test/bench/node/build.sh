@@ -50,7 +50,8 @@ fill() {
 	cp -a "$root"/../kernel/lib/modules/* "$root/lib/modules/"
 	rm -rf "$root"/lib/modules/*/kernel/drivers/{gpu,infiniband,scsi,ata,md,nvme,hv,xen,media,usb,target} "$root"/lib/modules/*/kernel/drivers/net/ethernet
 	chroot "$root" depmod "$(basename "$root"/lib/modules/*)"
-	cp -a "$here/root/." "$root/"
+	# Whoever has checked these files out is nobody there.
+	tar -C "$here/root" --owner=0 --group=0 --mode=u=rwX,go=rX -c . | tar -C "$root" -x
 	make_image "$root/usr/share/caplv/images.tar"
 	# Debian's Ignition insists on labels.
 	mkdir -p "$root/etc/selinux"
