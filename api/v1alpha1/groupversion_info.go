@@ -29,6 +29,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&LibvirtHost{}, &LibvirtHostList{},
 		&LibvirtCluster{}, &LibvirtClusterList{},
 		&LibvirtMachine{}, &LibvirtMachineList{},
+		&LibvirtRemediation{}, &LibvirtRemediationList{},
+		&LibvirtRemediationTemplate{}, &LibvirtRemediationTemplateList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

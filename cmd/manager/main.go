@@ -122,6 +122,9 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 	if err := setupControlPlane(ctx, mgr, o, concurrency); err != nil {
 		return err
 	}
+	if err := setupRemediation(ctx, mgr, o, concurrency); err != nil {
+		return err
+	}
 	if err := setupWebhooks(mgr, o); err != nil {
 		return err
 	}

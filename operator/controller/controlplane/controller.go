@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
@@ -69,20 +68,12 @@ type Reconciler struct {
 	WatchFilterValue string
 }
 
-// SetupWithManager registers the reconciler, unless the API server does not serve its kind: an installation that has been
-// updated without the CRDs works as before.
+// SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager, options controller.Options) error {
 	if r.Clock == nil {
 		r.Clock = time.Now
 	}
 	log := mgr.GetLogger().WithValues("controller", "libvirtexternalcontrolplane")
-	kind := controlplanev1.GroupVersion.WithKind("LibvirtExternalControlPlane")
-	if _, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); meta.IsNoMatchError(err) {
-		log.Info("Leaving LibvirtExternalControlPlanes out, because their CRD is not installed; apply operator/config/crd and restart the manager")
-		return nil
-	} else if err != nil {
-		return err
-	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("libvirtexternalcontrolplane").
 		For(&controlplanev1.LibvirtExternalControlPlane{}, builder.WithPredicates(

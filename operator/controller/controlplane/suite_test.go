@@ -6,6 +6,7 @@ package controlplane_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,6 +57,12 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
+	flag.Parse()
+	// The tests wait for Cluster API most of the time.
+	if err := flag.Set("test.parallel", "10"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "caplv-controlplane-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
