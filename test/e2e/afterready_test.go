@@ -9,6 +9,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -99,6 +101,7 @@ func TestWhatHappensToARunningMachineIsSeen(t *testing.T) {
 		{"virsh suspend", (*after).suspended},
 		{"virsh destroy, with the policy Restart", (*after).destroyed},
 		{"kill -9 of QEMU", (*after).killed},
+		{"a remediation", (*after).remediated},
 		{"a restart of libvirtd", (*after).daemonRestarted},
 		{"virsh undefine", (*after).undefined},
 		{"the host falls silent", (*after).hostSilent},
@@ -159,6 +162,31 @@ func (a *after) killed() {
 	a.stays("False/" + infrav1.DomainCrashedReason)
 	a.virsh("start", a.node)
 	a.sees("virsh start", running, "", seenTime)
+}
+
+// remediated has the domain power-cycled as a MachineHealthCheck asks, while its guest runs.
+func (a *after) remediated() {
+	pid := func() string {
+		out, err := a.host.Exec(a.t.Context(), "cat", "/run/libvirt/qemu/"+a.node+".pid")
+		a.g.Expect(err).NotTo(HaveOccurred())
+		return out
+	}
+	before, start := pid(), time.Now()
+	m := &clusterv1.Machine{}
+	a.g.Expect(suite.cp.Client().Get(a.t.Context(), client.ObjectKey{Namespace: a.namespace, Name: a.name}, m)).To(Succeed())
+	rem := &infrav1.LibvirtRemediation{ObjectMeta: a.meta(a.name)}
+	rem.OwnerReferences = []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.Name, UID: m.UID}}
+	a.create(rem)
+	a.g.Eventually(func(g Gomega) {
+		g.Expect(suite.cp.Client().Get(a.t.Context(), client.ObjectKeyFromObject(rem), rem)).To(Succeed())
+		g.Expect(conditions.GetReason(rem, infrav1.RemediatingCondition)).To(Equal(infrav1.WaitingForHealthReason), conditions.GetMessage(rem, infrav1.RemediatingCondition))
+	}, provisionTime, poll).Should(Succeed())
+	a.t.Logf("power-cycled after %s", time.Since(start).Round(10*time.Millisecond))
+	a.g.Expect(pid()).NotTo(Equal(before), "it is another QEMU")
+	a.sees("the power cycle", running, "", seenTime)
+	a.g.Expect(a.eventReasons("LibvirtMachine", a.name)).To(ContainElement("RestartCompleted"))
+	a.g.Expect(suite.cp.Client().Delete(a.t.Context(), rem)).To(Succeed())
+	a.g.Eventually(func() map[string]string { return a.machine(a.name).Annotations }, seenTime, poll).ShouldNot(HaveKey(infrav1.RestartRequestAnnotation))
 }
 
 func (a *after) daemonRestarted() {

@@ -61,7 +61,7 @@ func TestTheSamplesBuild(t *testing.T) {
 	g := NewWithT(t)
 	out, err := suite.cp.KustomizeBuild(t.Context(), filepath.Join(suite.repository, "operator", "config", "samples"))
 	g.Expect(err).NotTo(HaveOccurred())
-	for _, kind := range []string{"Cluster", "LibvirtCluster", "LibvirtExternalControlPlane", "LibvirtHost", "LibvirtMachine", "Machine", "Secret"} {
+	for _, kind := range []string{"Cluster", "LibvirtCluster", "LibvirtExternalControlPlane", "LibvirtHost", "LibvirtMachine", "LibvirtRemediationTemplate", "Machine", "MachineHealthCheck", "Secret"} {
 		g.Expect(string(out)).To(ContainSubstring("\nkind: " + kind + "\n"))
 	}
 }
@@ -71,7 +71,7 @@ func TestTheOperatorHasNoMoreRightsThanItNeeds(t *testing.T) {
 	for verb, want := range map[string]string{
 		"get secrets": "yes", "list secrets": "no", "watch secrets": "no", "create secrets": "yes", "patch secrets": "yes", "update secrets": "no", "delete secrets": "no",
 		"create libvirtmachines.infrastructure.cluster.x-k8s.io": "no", "delete libvirtmachines.infrastructure.cluster.x-k8s.io": "no",
-		"patch machines.cluster.x-k8s.io": "no", "create pods": "no",
+		"patch machines.cluster.x-k8s.io": "no", "delete machines.cluster.x-k8s.io": "yes", "create machines.cluster.x-k8s.io": "no", "create pods": "no",
 		"watch nodes": "yes", "patch nodes": "yes", "create nodes": "no", "update nodes": "no", "delete nodes": "no",
 		"watch certificatesigningrequests.certificates.k8s.io": "yes", "delete certificatesigningrequests.certificates.k8s.io": "no",
 		"create leases.coordination.k8s.io": "no", "create leases.coordination.k8s.io -n caplv-system": "yes",
