@@ -94,7 +94,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 		return fmt.Errorf("adding indexes: %w", err)
 	}
 	runners, jobs := o.runners(mgr.GetAPIReader()), job.New(ctx)
-	images, err := o.images(mgr, runners, jobs)
+	images, boot, err := o.stagers(mgr, runners, jobs, connector)
 	if err != nil {
 		return err
 	}
@@ -102,6 +102,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 	if err := (&host.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Recorder: mgr.GetEventRecorder("libvirthost"),
 		RequireFingerprint: o.requireFingerprint, WatchFilterValue: o.watchFilter, Runners: runners, Jobs: job.New(ctx),
+		BootArtifacts: boot,
 	}).SetupWithManager(mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtHost reconciler: %w", err)
 	}
@@ -111,8 +112,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, o *options, connector hosts.Co
 		return fmt.Errorf("setting up the LibvirtCluster reconciler: %w", err)
 	}
 	if err := (&machine.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: jobs, Images: images, Events: hostEvents(ctx, mgr, connector),
-		Recorder: mgr.GetEventRecorder("libvirtmachine"), WatchFilterValue: o.watchFilter, FailPoint: failPoint(),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: jobs, Images: images, BootArtifacts: boot,
+		Events: hostEvents(ctx, mgr, connector), Recorder: mgr.GetEventRecorder("libvirtmachine"), WatchFilterValue: o.watchFilter, FailPoint: failPoint(),
 	}).SetupWithManager(ctx, mgr, concurrency); err != nil {
 		return fmt.Errorf("setting up the LibvirtMachine reconciler: %w", err)
 	}

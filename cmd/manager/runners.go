@@ -14,7 +14,9 @@ import (
 	"github.com/caplv/caplv/operator/ansible"
 	"github.com/caplv/caplv/operator/ansible/sidecar"
 	"github.com/caplv/caplv/operator/baseimage"
+	"github.com/caplv/caplv/operator/bootartifact"
 	"github.com/caplv/caplv/operator/hostrunner"
+	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/job"
 )
 
@@ -31,14 +33,17 @@ func (o *options) runners(secrets client.Reader) *hostrunner.Runners {
 	return r
 }
 
-// images brings base images to hosts. jobs wake the reconciler of machines.
-func (o *options) images(mgr ctrl.Manager, runners *hostrunner.Runners, jobs *job.Runner) (*baseimage.Stager, error) {
+// stagers bring base images and boot artifacts to hosts, out of one cache. jobs wake the reconciler of machines.
+func (o *options) stagers(mgr ctrl.Manager, runners *hostrunner.Runners, jobs *job.Runner, connector hosts.Connector) (
+	*baseimage.Stager, *bootartifact.Stager, error,
+) {
 	cache, err := o.artifacts(mgr)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &baseimage.Stager{
+	images := &baseimage.Stager{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Runners: runners, Jobs: jobs,
 		Fetcher: &baseimage.CacheFetcher{Cache: cache, Secrets: mgr.GetAPIReader()},
-	}, nil
+	}
+	return images, bootartifact.NewStager(mgr.GetClient(), mgr.GetAPIReader(), cache, connector, jobs), nil
 }

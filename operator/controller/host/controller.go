@@ -63,6 +63,8 @@ type Reconciler struct {
 	ProbeTimeout time.Duration
 	// Runners run the playbooks that set hosts up. Without them, spec.bootstrap is answered with the reason RunnerUnavailable.
 	Runners Runners
+	// BootArtifacts removes what machines have booted from hosts that are deleted; nil leaves it there.
+	BootArtifacts BootCollector
 	// Jobs follow runs. They wake this reconciler, and no other.
 	Jobs *job.Runner
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	"sigs.k8s.io/cluster-api/util/patch"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -37,6 +38,8 @@ func (r *Reconciler) finalize(ctx context.Context, lh *infrav1.LibvirtHost, mach
 	if err != nil || needed {
 		return 0, false, err
 	}
+	// Before the helper is taken away.
+	r.collectBootArtifacts(ctx, lh)
 	if after, released, err := r.bootstrap(ctx, lh, false); err != nil || !released {
 		return after, true, errors.Join(err, r.awaitOffboarding(ctx, lh))
 	}
@@ -47,6 +50,26 @@ func (r *Reconciler) finalize(ctx context.Context, lh *infrav1.LibvirtHost, mach
 	}
 	controllerutil.RemoveFinalizer(lh, infrav1.HostFinalizer)
 	return 0, true, client.IgnoreNotFound(helper.Patch(ctx, lh))
+}
+
+// collectTime bounds the removal of boot artifacts from a host.
+const collectTime = time.Minute
+
+// BootCollector removes from a host the boot artifacts that nobody wants any more; *bootartifact.Stager does.
+type BootCollector interface {
+	Collect(ctx context.Context, lh *infrav1.LibvirtHost) error
+}
+
+// collectBootArtifacts removes what machines of the host have booted. A host that cannot be reached is let go all the same.
+func (r *Reconciler) collectBootArtifacts(ctx context.Context, lh *infrav1.LibvirtHost) {
+	if r.BootArtifacts == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, collectTime)
+	defer cancel()
+	if err := r.BootArtifacts.Collect(ctx, lh); err != nil {
+		ctrl.LoggerFrom(ctx).Info("Boot artifacts stay on the host", "reason", err.Error())
+	}
 }
 
 // needed says whether a machine still needs the host.

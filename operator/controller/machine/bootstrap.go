@@ -85,7 +85,8 @@ func (s *scope) injectIdentity(data []byte) ([]byte, *Blocker) {
 	switch {
 	case s.machine.Spec.BootstrapFormat == infrav1.BootstrapFormatCloudInit:
 		out, err = bootstrap.CloudInit(data, id)
-	case s.machine.Spec.IgnitionDelivery == infrav1.IgnitionDeliveryPlain:
+	case s.bootsDirectly() || s.machine.Spec.IgnitionDelivery == infrav1.IgnitionDeliveryPlain:
+		// A disk is read in linear time.
 		out, err = bootstrap.Ignition(data, id, bootstrap.Plain)
 	default:
 		out, err = bootstrap.Ignition(data, id, bootstrap.Compact)

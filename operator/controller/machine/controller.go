@@ -67,6 +67,8 @@ type Reconciler struct {
 	Images ImageStager
 	// Drainer empties Nodes; SetupWithManager makes one when it is nil.
 	Drainer *drain.Drainer
+	// BootArtifacts brings kernels and initramfs of clusters to hosts; nil has machines boot from their disks.
+	BootArtifacts BootStager
 	// Recorder emits Events.
 	Recorder events.EventRecorder
 	// WatchFilterValue restricts the reconciler to objects with this value of Cluster API's watch label.

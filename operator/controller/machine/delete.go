@@ -56,6 +56,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 			return ctrl.Result{RequeueAfter: wake.Jitter(wake.RetryAfter(stalled, time.Now(), maxRetry))}, nil
 		}
 	}
+	if s.lhost != nil {
+		r.collectBootArtifacts(ctx, s.lhost)
+	}
 	if err := r.release(ctx, s.machine); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -41,6 +41,7 @@ func (r *Reconciler) reconcileNormal(ctx context.Context, s *scope) (ctrl.Result
 		r.phaseBootstrap,
 		r.phaseClaim,
 		r.phaseBaseImage,
+		r.phaseBootArtifacts,
 		r.phaseNodeName,
 		r.phaseConverge,
 	} {
@@ -67,6 +68,8 @@ func (s *scope) requeueAfter(now time.Time) time.Duration {
 	case !s.recoverAt.IsZero():
 		return max(s.recoverAt.Sub(now), time.Millisecond)
 	case s.imageProblem != nil && s.imageProblem.Reason == infrav1.BaseImageStagingReason:
+		return stagingPoll
+	case s.bootProblem != nil && s.bootProblem.Reason == infrav1.BootArtifactsStagingReason:
 		return stagingPoll
 	default:
 		return wake.Jitter(wake.RetryAfter(conditions.Get(s.before, infrav1.MachineReadyCondition), now, maxRetry))

@@ -104,20 +104,11 @@ func planBaseImage(d Desired, obs virsh.Observation, done Progress) (Plan, bool,
 
 // planCreation returns the steps that are still missing.
 func planCreation(d Desired, owner ownership, seen domain.Observed, obs virsh.Observation, done Progress) (Plan, error) {
-	var steps []Step
-	if owner == absent {
-		for _, ref := range d.volumes() {
-			if _, exists := obs.Volumes[ref]; exists && !d.ownPool(ref.Pool) {
-				return blocked(infrav1.VolumeAlreadyExistsReason,
-					"storage pool %q of the host holds a volume %q although the machine has no domain yet: it is not this machine's; delete or rename it there", ref.Pool, ref.Name), nil
-			}
-		}
-		xml, err := domain.XML(d.Domain)
-		if err != nil {
-			return Plan{}, err
-		}
-		steps = append(steps, Step{Kind: StepDefineDomain, XML: xml})
+	definition, err := planDefinition(d, owner, seen, obs)
+	if err != nil || definition.Blocked != nil {
+		return definition, err
 	}
+	steps := definition.Steps
 	if !done.Staged {
 		steps = append(steps, Step{Kind: StepStageDirectory, Stage: &hostctl.StageRequest{
 			Name: d.Name, Ephemeral: d.Ephemeral, Size: d.EphemeralSize, File: d.BootstrapFile, Data: d.BootstrapData,
@@ -148,6 +139,27 @@ func planCreation(d Desired, owner ownership, seen domain.Observed, obs virsh.Ob
 		return Plan{Steps: steps}, nil
 	}
 	return Plan{Steps: append(steps, Step{Kind: StepStartDomain})}, nil
+}
+
+// planDefinition returns the step that defines the domain, if it is needed, or the blocker when volumes of its name are there.
+func planDefinition(d Desired, owner ownership, seen domain.Observed, obs virsh.Observation) (Plan, error) {
+	definition := d.Domain
+	if owner == ours {
+		if seen.Boot == definition.Boot {
+			return Plan{}, nil
+		}
+		// The cluster's kernel is another one than when the domain was defined, which has not run yet.
+		definition.RootCloned = seen.RootCloned
+	} else {
+		for _, ref := range d.volumes() {
+			if _, exists := obs.Volumes[ref]; exists && !d.ownPool(ref.Pool) {
+				return blocked(infrav1.VolumeAlreadyExistsReason,
+					"storage pool %q of the host holds a volume %q although the machine has no domain yet: it is not this machine's; delete or rename it there", ref.Pool, ref.Name), nil
+			}
+		}
+	}
+	xml, err := domain.XML(definition)
+	return Plan{Steps: []Step{{Kind: StepDefineDomain, XML: xml}}}, err
 }
 
 // planEphemeralPool returns the steps that make the machine's own pool, or the blocker when its name is taken.

@@ -54,6 +54,10 @@ type scope struct {
 	// imageProblem is why the cluster's base image is not on the host yet; imageStaged says that it is.
 	imageProblem *Blocker
 	imageStaged  bool
+	// bootProblem is why the cluster's boot artifacts are not on the host yet; bootStaged says that they are, and bootUnwanted that the machine is
+	// created without any.
+	bootProblem              *Blocker
+	bootStaged, bootUnwanted bool
 	// observed says that the host was asked for the domain; domainState, domainReason and seen are its answer, and seen
 	// is nil when the machine has no domain.
 	observed                  bool

@@ -21,6 +21,7 @@ var ownedConditions = []string{
 	infrav1.HostAvailableCondition,
 	infrav1.BootstrapDataAvailableCondition,
 	infrav1.BaseImageStagedCondition,
+	infrav1.BootArtifactsStagedCondition,
 	infrav1.DomainRunningCondition,
 	infrav1.CleanupStalledCondition,
 	infrav1.DrainingCondition,
@@ -45,6 +46,7 @@ func updateStatus(s *scope) {
 	setHostAvailable(s)
 	setBootstrapDataAvailable(s)
 	setBaseImageStaged(s)
+	setBootArtifactsStaged(s)
 	setDomainRunning(s)
 	setCleanupStalled(s)
 	setDraining(s)
@@ -131,6 +133,8 @@ func setReady(s *scope) {
 		why = *s.bootstrapProblem
 	case s.imageProblem != nil:
 		why = *s.imageProblem
+	case s.bootProblem != nil:
+		why = *s.bootProblem
 	case s.domainProblem != nil:
 		why = *s.domainProblem
 	case s.running:
@@ -202,7 +206,8 @@ func isTrouble(c metav1.Condition) bool {
 	case infrav1.DrainingNodeReason, infrav1.WaitingForVolumeDetachReason, infrav1.NodeDrainedReason, infrav1.DrainSkippedReason,
 		infrav1.RunningReason, infrav1.ProvisioningReason, infrav1.DeletingReason, infrav1.WaitingForOwnerMachineReason,
 		infrav1.WaitingForClusterInfrastructureReason, infrav1.WaitingForBootstrapDataReason, infrav1.HostNotReadyReason,
-		infrav1.HostInUseReason, infrav1.CloningDiskReason, infrav1.BaseImageStagingReason:
+		infrav1.HostInUseReason, infrav1.CloningDiskReason, infrav1.BaseImageStagingReason,
+		infrav1.BootArtifactsStagingReason:
 		return false
 	}
 	return true
