@@ -109,7 +109,7 @@ fi
 section links links
 section processes processes
 section 'mounts below /run/caplv' awk '$5 ~ "^/run/caplv" { print $5, $NF }' /proc/self/mountinfo
-for dir in /run/caplv /var/lib/libvirt/images /var/lib/libvirt/qemu /var/lib/libvirt/swtpm /etc/libvirt/qemu /etc/libvirt/storage \
+for dir in /run/caplv /var/lib/caplv /var/lib/libvirt/images /var/lib/libvirt/qemu /var/lib/libvirt/swtpm /etc/libvirt/qemu /etc/libvirt/storage \
 	/var/log/libvirt/qemu /tmp /var/tmp /dev/shm; do
 	section "files below $dir" tree "$dir"
 done

@@ -7,6 +7,7 @@
 #
 #   OUTDIR/guest.qcow2             with Debian's cloud kernel, Ignition (2.x and 3.x) and NetworkManager
 #   OUTDIR/guest-cloudinit.qcow2   with Debian's ordinary kernel, which has SATA too, cloud-init and NetworkManager
+#   OUTDIR/vmlinuz, OUTDIR/initramfs.img, OUTDIR/cmdline   what guest.qcow2 boots, for machines that boot it directly
 #
 #   build.sh OUTDIR
 #
@@ -42,4 +43,7 @@ make_guest() {
 update_lists linux-image-cloud-amd64
 download systemd-boot-efi boot
 make_guest guest.qcow2 linux-image-cloud-amd64 make_ignition_root
+cp kernel/boot/vmlinuz-* "$out/vmlinuz"
+cp initrd.gz "$out/initramfs.img"
+printf '%s\n' "$command_line" >"$out/cmdline"
 make_guest guest-cloudinit.qcow2 linux-image-amd64 make_cloudinit_root
