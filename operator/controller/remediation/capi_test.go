@@ -175,7 +175,9 @@ func TestNothingIsDoneForAMachineThatIsNotMeant(t *testing.T) {
 		b.expectGone(rem)
 	})
 	t.Run("one of another provider", func(t *testing.T) {
-		b := newBench(t, func(m *clusterv1.Machine, _ *infrav1.LibvirtMachine) { m.Spec.InfrastructureRef.Kind = "StandInMachine" })
+		b := newBench(t, func(m *clusterv1.Machine, _ *infrav1.LibvirtMachine) {
+			m.Spec.InfrastructureRef.Kind = "StandInMachine"
+		})
 		rem := b.remediation(infrav1.RemediationStrategy{}, b.machine)
 		b.expectCondition(rem, infrav1.RemediatingCondition, "False/NotALibvirtMachine")
 		b.Expect(b.read(b.machine)).To(Succeed())
