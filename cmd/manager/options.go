@@ -76,7 +76,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.runnerSocket, "ansible-runner-socket", "/run/caplv-ansible/runner.sock",
 		"Unix socket of the Ansible sidecar, which sets hosts up. Empty: there is none, and spec.bootstrap of LibvirtHosts needs AWX.")
 	fs.StringVar(&o.imageCacheDir, "base-image-cache-dir", "/var/cache/caplv/baseimages",
-		"Directory for base images that are sent to hosts. The Ansible sidecar must see it under the same path.")
+		"Directory for base images and boot artifacts that are sent to hosts. The Ansible sidecar must see it under the same path.")
 	o.imageCacheSize.Quantity = resource.MustParse("60Gi")
 	fs.Var(&o.imageCacheSize, "base-image-cache-size",
 		"Bytes that the directory may have, such as 60Gi, less than its volume. When there is no more room, what no LibvirtCluster refers to goes first.")
