@@ -7,19 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/hostctl"
 	"github.com/caplv/caplv/operator/hosts"
 )
 
 // Collect removes from a host the boot artifacts that no cluster wants any more; those of a host that is being deleted, all of them. It is called
-// while the host has no machine. What cannot be removed stays recorded, for the next time.
+// while the host has no machine, and ends what is under way for the last one. What cannot be removed stays recorded, for the next time.
 func (s *Stager) Collect(ctx context.Context, lh *infrav1.LibvirtHost) error {
-	if len(lh.Status.BootArtifacts) == 0 {
-		return nil
+	if err := s.end(ctx, lh.UID); err != nil {
+		return err
 	}
 	live := &infrav1.LibvirtHost{}
 	if err := s.APIReader.Get(ctx, client.ObjectKeyFromObject(lh), live); err != nil {
@@ -48,7 +50,6 @@ func (s *Stager) Collect(ctx context.Context, lh *infrav1.LibvirtHost) error {
 	if len(removed) == 0 {
 		return err
 	}
-	s.Forget(live.UID)
 	return errors.Join(err, s.record(ctx, live, func(records []infrav1.HostBootArtifact) []infrav1.HostBootArtifact { return without(records, removed) }))
 }
 
@@ -70,11 +71,31 @@ func (s *Stager) living(ctx context.Context, clusters []infrav1.LibvirtCluster) 
 // remove removes files from a host, and returns those that are gone.
 func remove(ctx context.Context, host hosts.BootFiles, garbage []infrav1.HostBootArtifact) (removed []infrav1.HostBootArtifact, err error) {
 	for _, each := range garbage {
-		if failure := host.RemoveBootFiles(ctx, each.HostPath, string(each.SHA256)); failure != nil {
+		if failure := removeOne(ctx, host, each); failure != nil {
 			err = errors.Join(err, fmt.Errorf("removing boot artifact %s from %s: %w", each.SHA256, each.HostPath, failure))
 			continue
 		}
 		removed = append(removed, each)
 	}
 	return removed, err
+}
+
+const (
+	// busyTries is how often a file is asked to be removed while its transfer is ending, busyPause apart.
+	busyTries = 5
+	busyPause = time.Second
+)
+
+func removeOne(ctx context.Context, host hosts.BootFiles, r infrav1.HostBootArtifact) error {
+	for try := 1; ; try++ {
+		err := host.RemoveBootFiles(ctx, r.HostPath, string(r.SHA256))
+		if hostctl.CodeOf(err) != hostctl.CodeBusy || try == busyTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(busyPause):
+		}
+	}
 }

@@ -43,6 +43,8 @@ type Stager struct {
 
 	mu       sync.Mutex
 	progress map[string]string
+	// jobs are the keys of the last ones that were started, by the UID of their host.
+	jobs map[types.UID]string
 	// results are the last ones, by the UID of their host.
 	results map[types.UID]result
 }
@@ -60,7 +62,7 @@ type result struct {
 func NewStager(c client.Client, live client.Reader, cache Cache, connector hosts.Connector, jobs *job.Runner) *Stager {
 	return &Stager{
 		Client: c, APIReader: live, Cache: cache, Hosts: connector, Jobs: jobs,
-		slots: make(chan struct{}, parallel), progress: map[string]string{}, results: map[types.UID]result{},
+		slots: make(chan struct{}, parallel), progress: map[string]string{}, jobs: map[types.UID]string{}, results: map[types.UID]result{},
 	}
 }
 
@@ -86,7 +88,12 @@ func (s *Stager) Stage(ctx context.Context, machine client.Object, lh *infrav1.L
 	state, known := s.Jobs.State(key)
 	switch {
 	case !known:
+		// What the cluster wanted before, or another one.
+		if err := s.end(ctx, lh.UID); err != nil {
+			return Set{}, err
+		}
 		w := work{key: key, namespace: lc.Namespace, cluster: lc.Name, boot: *lc.Spec.BootArtifacts.DeepCopy(), lhost: lh.DeepCopy()}
+		s.note(lh.UID, key)
 		s.Jobs.Start(key, machine, func(ctx context.Context) error { return s.run(ctx, w) })
 	case !state.Running:
 		if err := s.Jobs.Forget(ctx, key); err != nil {
@@ -104,11 +111,24 @@ func (s *Stager) Stage(ctx context.Context, machine client.Object, lh *infrav1.L
 		HostPath(lc.Spec.BootArtifacts), s.told(key))}
 }
 
-// Forget makes the next call of Stage look at the host again.
-func (s *Stager) Forget(host types.UID) {
+// end ends the job of a host, waits until it has ended, and forgets what it has found.
+func (s *Stager) end(ctx context.Context, host types.UID) error {
+	s.mu.Lock()
+	key := s.jobs[host]
+	delete(s.jobs, host)
+	delete(s.results, host)
+	s.mu.Unlock()
+	if key == "" {
+		return nil
+	}
+	s.tell(key, "")
+	return s.Jobs.Forget(ctx, key)
+}
+
+func (s *Stager) note(host types.UID, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.results, host)
+	s.jobs[host] = key
 }
 
 func (s *Stager) result(host types.UID, key string) (result, bool) {
@@ -123,7 +143,7 @@ func (s *Stager) adopt(host types.UID, key string, machine types.UID) (result, b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.results[host]
-	if !ok || r.key != key {
+	if !ok || r.key != key || time.Since(r.at) >= fresh {
 		return result{}, false
 	}
 	r.machine = machine

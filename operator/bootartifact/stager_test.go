@@ -259,6 +259,36 @@ func TestWhatNobodyWantsAnyMoreIsRemoved(t *testing.T) {
 	}
 }
 
+func TestWhatIsUnderWayEndsWithItsMachine(t *testing.T) {
+	b := newBench(t, 1)
+	b.hosts.hold = make(chan struct{})
+	_, err := b.stage("h0", "m0")
+	b.Expect(reason(err)).To(Equal(infrav1.BootArtifactsStagingReason))
+	b.Eventually(b.hosts.count).Should(Equal(1))
+	b.change(func(lc *infrav1.LibvirtCluster) { lc.Spec.BootArtifacts = nil })
+	b.hosts.answer(&hostctl.Error{Code: hostctl.CodeBusy, Message: "the transfer is ending"})
+	b.Expect(b.stager.Collect(t.Context(), b.host("h0"))).To(Succeed())
+	b.Expect(b.host("h0").Status.BootArtifacts).To(BeEmpty())
+	close(b.hosts.hold)
+	b.Consistently(func() []string { return b.hosts.on("h0") }, "200ms").Should(BeEmpty())
+}
+
+func TestAnotherSourceEndsTheTransferOfTheFirst(t *testing.T) {
+	b := newBench(t, 1)
+	b.hosts.hold = make(chan struct{})
+	_, err := b.stage("h0", "m0")
+	b.Expect(reason(err)).To(Equal(infrav1.BootArtifactsStagingReason))
+	b.Eventually(b.hosts.count).Should(Equal(1))
+	b.hosts.mu.Lock()
+	b.hosts.hold = nil
+	b.hosts.mu.Unlock()
+	b.change(func(lc *infrav1.LibvirtCluster) { lc.Spec.BootArtifacts.HostPath = "/srv/boot" })
+	set, err := b.outcome("h0", "m0")
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Expect(set.Kernel.Dir).To(Equal("/srv/boot"))
+	b.Expect(b.hosts.on("h0")).To(And(HaveLen(2), HaveEach(HavePrefix("/srv/boot/"))))
+}
+
 func TestFailuresBecomeReasonsAndEndWhenTheirCauseDoes(t *testing.T) {
 	helper := func(code hostctl.Code) func(*bench) {
 		return func(b *bench) { b.hosts.answer(&hostctl.Error{Code: code, Message: string(code) + ": words"}) }

@@ -4,6 +4,8 @@
 package host
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -45,6 +47,35 @@ func TestADeletedHostWithoutMachinesGoesAtOnceAndIsNotContacted(t *testing.T) {
 	b.delete()
 	b.expectGone()
 	b.Expect(b.connector.connects).To(BeZero())
+}
+
+// bootCollector counts how often it is asked.
+type bootCollector struct {
+	asked int
+	err   error
+}
+
+func (c *bootCollector) Collect(context.Context, *infrav1.LibvirtHost) error {
+	c.asked++
+	return c.err
+}
+
+func TestADeletedHostIsRidOfBootArtifactsAfterItsMachines(t *testing.T) {
+	for name, failure := range map[string]error{"they are removed": nil, "the host cannot be reached, which holds up nothing": errors.New("no route")} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			boot := &bootCollector{err: failure}
+			b.r.BootArtifacts = boot
+			b.addMachine()
+			b.reconcile()
+			b.delete()
+			b.reconcile()
+			b.Expect(boot.asked).To(BeZero(), "a machine may still need them")
+			b.Expect(b.r.Client.Delete(t.Context(), &infrav1.LibvirtMachine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "m"}})).To(Succeed())
+			b.expectGone()
+			b.Expect(boot.asked).To(Equal(1))
+		})
+	}
 }
 
 func TestADeletedHostWaitsForItsMachines(t *testing.T) {
