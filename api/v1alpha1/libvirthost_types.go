@@ -250,6 +250,13 @@ type LibvirtHostStatus struct {
 	// +optional
 	MachineRef *MachineClaim `json:"machineRef,omitempty"`
 
+	// leftovers are what machines that were abandoned while the host could not be reached may have left on it.
+	// +optional
+	// +listType=map
+	// +listMapKey=machineUID
+	// +kubebuilder:validation:MaxItems=16
+	Leftovers []HostLeftover `json:"leftovers,omitempty"`
+
 	// machineCount is the number of LibvirtMachines that name this host.
 	// +optional
 	MachineCount int32 `json:"machineCount"`

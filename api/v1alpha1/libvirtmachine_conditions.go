@@ -35,6 +35,8 @@ const (
 	// HostInUseReason surfaces while another machine has claimed the host; the message says which, and whether it is
 	// being deleted.
 	HostInUseReason = "HostInUse"
+	// HostHasLeftoversReason surfaces while the host may still have something of a machine that was abandoned; the message says which.
+	HostHasLeftoversReason = "HostHasLeftovers"
 
 	// BootstrapDataAvailableCondition is True when the bootstrap data was read and prepared.
 	BootstrapDataAvailableCondition = "BootstrapDataAvailable"

@@ -9,6 +9,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // be set while a drain is under way.
 const SkipDrainAnnotation = "infrastructure.cluster.x-k8s.io/skip-drain"
 
+// AbandonAnnotation on a LibvirtMachine lets its deletion end although its host is gone for good, or refuses. Its value does not matter. What
+// the machine may have left is recorded in status.leftovers of the LibvirtHost, and removed when the host comes back.
+const AbandonAnnotation = "infrastructure.cluster.x-k8s.io/abandon"
+
 // Limits of a machine's deletion that apply when neither the LibvirtMachine nor the Machine sets any.
 const (
 	// DefaultNodeDrainTimeoutSeconds is 10 min.
@@ -58,6 +62,12 @@ type LibvirtMachineDeletionSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	ShutdownGracePeriodSeconds *int32 `json:"shutdownGracePeriodSeconds,omitempty"`
+
+	// abandonAfterSeconds is how long the removal from the host may have stalled before the machine is abandoned, as with the annotation
+	// infrastructure.cluster.x-k8s.io/abandon. When it is absent, the object stays until the host is clean.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	AbandonAfterSeconds *int32 `json:"abandonAfterSeconds,omitempty"`
 }
 
 // LibvirtMachineDeletionStatus is how far a deletion has come.

@@ -25,9 +25,10 @@ import (
 // maxRetry is the longest time between two probes of a host that is not usable.
 const maxRetry = 5 * time.Minute
 
-// due says whether the host must be contacted at all: a host that was found in order and has no machines is left alone.
+// due says whether the host must be contacted at all: a host that was found in order, and has no machines and no leftovers, is left alone.
 func (r *Reconciler) due(lh *infrav1.LibvirtHost) bool {
-	return lh.Status.MachineCount > 0 || setUpSince(lh) || !conditions.IsTrue(lh, infrav1.HostReadyCondition) || lh.Status.ObservedGeneration != lh.Generation
+	inUse := lh.Status.MachineCount > 0 || len(lh.Status.Leftovers) > 0
+	return inUse || setUpSince(lh) || !conditions.IsTrue(lh, infrav1.HostReadyCondition) || lh.Status.ObservedGeneration != lh.Generation
 }
 
 // setUpSince says whether a run has set the host up since it was last probed, or nobody is to set it up any more.

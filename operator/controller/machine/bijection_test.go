@@ -32,6 +32,8 @@ type guardedConnector struct {
 	mu      sync.Mutex
 	hosts   map[string]probedHost
 	doubles []string
+	// down are the hosts that cannot be reached.
+	down map[string]bool
 }
 
 type guardedHost struct {
@@ -49,6 +51,9 @@ func (h guardedHost) DefineDomain(ctx context.Context, xml string) error {
 func (c *guardedConnector) Connect(_ context.Context, lh *infrav1.LibvirtHost) (hosts.Host, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.down[lh.Name] {
+		return nil, hosts.NewConfigError(infrav1.UnreachableReason, "no route to host")
+	}
 	if _, known := c.hosts[lh.Name]; !known {
 		c.hosts[lh.Name] = probedHost{newFakeHost()}
 	}

@@ -62,6 +62,11 @@ func (r *Reconciler) takeClaim(ctx context.Context, lm *infrav1.LibvirtMachine, 
 		return nil, nil
 	case !lh.DeletionTimestamp.IsZero():
 		return &Blocker{infrav1.HostNotReadyReason, fmt.Sprintf("LibvirtHost %s is being deleted; delete the machine and name another host", lh.Name)}, nil
+	case len(lh.Status.Leftovers) > 0:
+		left := lh.Status.Leftovers[0]
+		return &Blocker{infrav1.HostHasLeftoversReason, fmt.Sprintf(
+			"LibvirtHost %s may still have domain %s of LibvirtMachine %s, which was abandoned; this machine starts when that is removed%s",
+			lh.Name, left.Domain, left.Machine, because(left.Message))}, nil
 	case lh.Status.MachineRef != nil:
 		if blocker, err := r.holder(ctx, lh); blocker != nil || err != nil {
 			return blocker, err
@@ -73,6 +78,13 @@ func (r *Reconciler) takeClaim(ctx context.Context, lm *infrav1.LibvirtMachine, 
 	return nil, r.guarded(writeClaim, func() error {
 		return r.Client.Status().Patch(ctx, claimed, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	})
+}
+
+func because(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + message
 }
 
 // holder describes the machine that has the host, or returns nil when that machine is gone. It asks the API server: a

@@ -112,6 +112,9 @@ func (r *Reconciler) SetupWithManager(_ context.Context, mgr ctrl.Manager, optio
 		WatchesRawSource(r.Jobs.Source()).
 		Watches(&infrav1.LibvirtHost{}, handler.EnqueueRequestsFromMapFunc(r.hostToMachines), builder.WithPredicates(hostReadinessChanged())).
 		WithOptions(wake.Options(options))
+	if err := r.setupCollector(mgr, options); err != nil {
+		return err
+	}
 	if r.Events != nil {
 		b = b.WatchesRawSource(r.Events.Source())
 	}
@@ -126,6 +129,7 @@ func hostReadinessChanged() predicate.Predicate {
 			after, ok2 := e.ObjectNew.(*infrav1.LibvirtHost)
 			return ok && ok2 && (conditions.GetReason(before, infrav1.HostReadyCondition) != conditions.GetReason(after, infrav1.HostReadyCondition) ||
 				before.Spec.URI != after.Spec.URI || !before.Status.LastChecked.Equal(after.Status.LastChecked) ||
+				len(before.Status.Leftovers) != len(after.Status.Leftovers) ||
 				!apiequality.Semantic.DeepEqual(before.Status.MachineRef, after.Status.MachineRef))
 		},
 		GenericFunc: func(event.GenericEvent) bool { return false },

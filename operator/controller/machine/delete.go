@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,8 +53,9 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 		if problem != nil {
 			s.cleanupProblem = problem
 			ctrl.LoggerFrom(ctx).Info("Cleanup on the host has stalled", "reason", problem.Reason, "message", problem.Message)
-			stalled := conditions.Get(s.before, infrav1.CleanupStalledCondition)
-			return ctrl.Result{RequeueAfter: wake.Jitter(wake.RetryAfter(stalled, time.Now(), maxRetry))}, nil
+			if after, err := r.stalled(ctx, s); err != nil || !s.abandoned {
+				return ctrl.Result{RequeueAfter: after}, err
+			}
 		}
 	}
 	if s.lhost != nil {
@@ -65,6 +67,26 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 	s.cleanedUp = true
 	controllerutil.RemoveFinalizer(s.machine, infrav1.MachineFinalizer)
 	return ctrl.Result{}, nil
+}
+
+// stalled abandons a machine whose cleanup does not proceed, if it may be; otherwise it returns when to try again.
+func (r *Reconciler) stalled(ctx context.Context, s *scope) (time.Duration, error) {
+	now := time.Now()
+	after := wake.Jitter(wake.RetryAfter(conditions.Get(s.before, infrav1.CleanupStalledCondition), now, maxRetry))
+	due, at := s.abandonAt(now)
+	if !due {
+		if !at.IsZero() {
+			after = min(after, max(at.Sub(now), time.Millisecond))
+		}
+		return after, nil
+	}
+	problem, err := r.abandon(ctx, s)
+	if err != nil || problem == nil {
+		s.abandoned = err == nil
+		return 0, err
+	}
+	s.cleanupProblem = problem
+	return after, nil
 }
 
 // hostTouched says whether anything can have been created on the host. The cache may lag behind the status write that
@@ -116,12 +138,11 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 			return nil, err
 		}
 		return &Blocker{infrav1.HostNotFoundReason, fmt.Sprintf(
-			"LibvirtHost %s does not exist, so domain %s cannot be removed from it; create it again, or remove the domain by hand and then the finalizer %s",
-			key, s.machine.Status.NodeName, infrav1.MachineFinalizer)}, nil
+			"LibvirtHost %s does not exist, so domain %s cannot be removed from it; create it again, or remove the domain by hand and set the annotation %s",
+			key, s.machine.Status.NodeName, infrav1.AbandonAnnotation)}, nil
 	}
 	s.lhost = lh
-	s.desired = identity(s.machine, s.machine.Status.NodeName)
-	s.desired.Defined = s.provisioned() || s.machine.Status.VCPUs > 0
+	s.desired = identityOf(s.machine)
 
 	ctx, cancel := context.WithTimeout(ctx, r.HostTimeout)
 	defer cancel()
@@ -131,6 +152,18 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 	if err := r.connect(ctx, s); err != nil {
 		return explain(err, infrav1.CleanupFailedReason), nil
 	}
+	return r.removeAll(ctx, s)
+}
+
+// identityOf is what the deletion of a machine that has recorded its identity needs.
+func identityOf(lm *infrav1.LibvirtMachine) Desired {
+	d := identity(lm, lm.Status.NodeName)
+	d.Defined = ptr.Deref(lm.Status.Initialization.Provisioned, false) || lm.Status.VCPUs > 0
+	return d
+}
+
+// removeAll removes what is desired from the host that the scope is connected to.
+func (r *Reconciler) removeAll(ctx context.Context, s *scope) (*Blocker, error) {
 	var done Progress
 	for range maxRounds {
 		done.Shutdown = s.shutdownState(time.Now())

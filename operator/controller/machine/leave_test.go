@@ -25,7 +25,7 @@ import (
 // TestAMachineLeavesItsCluster is about the Node of a machine that is deleted, on a real API server with the rights that the
 // operator is shipped with. All machines leave at the same time and share one worker: none may hold it up.
 func TestAMachineLeavesItsCluster(t *testing.T) {
-	connector := &guardedConnector{hosts: map[string]probedHost{}}
+	connector := &guardedConnector{hosts: map[string]probedHost{}, down: map[string]bool{}}
 	f := startFleet(t, fleetOptions{workers: 1, shippedRights: true}, func(client.Reader) hosts.Connector { return connector })
 	f.prepare()
 	rows := []struct {
@@ -47,6 +47,8 @@ func TestAMachineLeavesItsCluster(t *testing.T) {
 		{"a guest without grace is destroyed at once", graceful(0), graceless},
 		{"a guest that never became a Node is destroyed at once", nil, neverJoined},
 		{"a Node that is somebody else's is left alone", nil, foreignNode},
+		{"it is abandoned on request, and removed before the next machine when its host returns", nil, abandoned},
+		{"it is abandoned when its host has been away for too long", func(lm *infrav1.LibvirtMachine) { lm.Spec.Deletion.AbandonAfterSeconds = new(int32(2)) }, abandonedLate},
 	}
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

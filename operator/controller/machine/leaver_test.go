@@ -33,6 +33,8 @@ type leaver struct {
 	*fleet
 	name string
 	host *fakeHost
+	// connector has the host.
+	connector *guardedConnector
 	// deletedAt is when the test deleted it.
 	deletedAt time.Time
 }
@@ -40,7 +42,7 @@ type leaver struct {
 // newLeaver waits until the machine runs. change may be nil.
 func newLeaver(t *testing.T, f *fleet, connector *guardedConnector, name string, change func(*infrav1.LibvirtMachine)) *leaver {
 	t.Helper()
-	l := &leaver{fleet: &fleet{WithT: NewWithT(t), t: t, c: f.c}, name: name, host: newFakeHost()}
+	l := &leaver{fleet: &fleet{WithT: NewWithT(t), t: t, c: f.c}, name: name, host: newFakeHost(), connector: connector}
 	connector.mu.Lock()
 	connector.hosts["host-"+name] = probedHost{l.host}
 	connector.mu.Unlock()
@@ -169,6 +171,27 @@ func (l *leaver) expectGone() time.Duration {
 	took := time.Since(l.deletedAt)
 	l.Expect(l.host.did()).To(ContainElement("undefine " + l.nodeName()))
 	return took
+}
+
+// expectObjectGone waits until the machine is gone, whatever is left on its host.
+func (l *leaver) expectObjectGone() {
+	l.t.Helper()
+	l.Eventually(func() bool {
+		return l.exists(&infrav1.LibvirtMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: l.name}})
+	}, leaveBound, leaveTick).Should(BeFalse())
+}
+
+// reachable cuts the host off, or brings it back.
+func (l *leaver) reachable(yes bool) {
+	l.connector.mu.Lock()
+	defer l.connector.mu.Unlock()
+	l.connector.down["host-"+l.name] = !yes
+}
+
+func (l *leaver) lhost() *infrav1.LibvirtHost {
+	lh := &infrav1.LibvirtHost{}
+	l.Expect(l.c.Get(l.t.Context(), client.ObjectKey{Namespace: "default", Name: "host-" + l.name}, lh)).To(Succeed())
+	return lh
 }
 
 // expectUntouched makes sure that nothing of the machine has ended on its host.

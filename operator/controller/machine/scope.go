@@ -73,6 +73,8 @@ type scope struct {
 	// cleanupProblem is why the deletion does not proceed; cleanedUp says that nothing is left on the host.
 	cleanupProblem *Blocker
 	cleanedUp      bool
+	// abandoned says that the machine is given up although something may be left on the host. Set by reconcileDelete.
+	abandoned bool
 	// draining is what is known of the Node's drain; its zero value is nothing. shutdown is what is known of the guest's shutdown,
 	// and hadNode says whether the guest ever became a Node. Set by reconcileDelete.
 	draining drain.Verdict

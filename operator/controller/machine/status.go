@@ -175,6 +175,10 @@ func addressesOf(lm *infrav1.LibvirtMachine) []clusterv1.MachineAddress {
 func (r *Reconciler) announce(s *scope) {
 	if s.cleanedUp {
 		r.announceChanges(s, infrav1.DrainingCondition)
+		if s.abandoned {
+			r.announceAbandoned(s)
+			return
+		}
 		r.Recorder.Eventf(s.machine, nil, corev1.EventTypeNormal, "CleanedUp", "Deleting", "nothing of the machine is left on host %s", s.machine.Spec.HostRef.Name)
 		return
 	}
@@ -206,7 +210,7 @@ func isTrouble(c metav1.Condition) bool {
 	case infrav1.DrainingNodeReason, infrav1.WaitingForVolumeDetachReason, infrav1.NodeDrainedReason, infrav1.DrainSkippedReason,
 		infrav1.RunningReason, infrav1.ProvisioningReason, infrav1.DeletingReason, infrav1.WaitingForOwnerMachineReason,
 		infrav1.WaitingForClusterInfrastructureReason, infrav1.WaitingForBootstrapDataReason, infrav1.HostNotReadyReason,
-		infrav1.HostInUseReason, infrav1.CloningDiskReason, infrav1.BaseImageStagingReason,
+		infrav1.HostInUseReason, infrav1.HostHasLeftoversReason, infrav1.CloningDiskReason, infrav1.BaseImageStagingReason,
 		infrav1.BootArtifactsStagingReason:
 		return false
 	}
