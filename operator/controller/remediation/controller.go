@@ -148,11 +148,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 func (s *scope) reconcileNormal(ctx context.Context) (decision, error) {
 	switch {
 	case s.machine == nil:
-		return decision{reason: infrav1.MachineNotFoundReason, message: "the Machine that owns this object does not exist; a MachineHealthCheck sets the owner, and nothing is left to do"}, nil
+		return decision{
+			reason:  infrav1.MachineNotFoundReason,
+			message: "the Machine that owns this object does not exist; a MachineHealthCheck sets the owner, and nothing is left to do",
+		}, nil
 	case !s.machine.DeletionTimestamp.IsZero():
 		return decision{reason: infrav1.MachineDeletingReason, message: "the Machine is being deleted"}, nil
 	case s.foreign:
-		return decision{reason: infrav1.NotALibvirtMachineReason, message: "the Machine's infrastructure is no LibvirtMachine; have the MachineHealthCheck select others, or name another template"}, nil
+		return decision{
+			reason:  infrav1.NotALibvirtMachineReason,
+			message: "the Machine's infrastructure is no LibvirtMachine; have the MachineHealthCheck select others, or name another template",
+		}, nil
 	}
 	d := decide(s.rem, s.machine, s.lm, time.Now())
 	if d.action == attempt {

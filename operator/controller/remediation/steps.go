@@ -114,7 +114,7 @@ func (s *scope) giveBack(ctx context.Context, why string) (decision, error) {
 		owner := metav1.GetControllerOf(s.machine)
 		return decision{reason: infrav1.GivenBackToOwnerReason, message: fmt.Sprintf("the Machine is given back to %s %s, which replaces it: %s", owner.Kind, owner.Name, why)}, nil
 	}
-	if err := s.Client.Delete(ctx, s.machine.DeepCopy(), client.Preconditions{UID: new(s.machine.UID)}); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(s.Client.Delete(ctx, s.machine.DeepCopy(), client.Preconditions{UID: new(s.machine.UID)})); err != nil {
 		return decision{}, fmt.Errorf("deleting the Machine: %w", err)
 	}
 	s.Recorder.Eventf(s.machine, s.rem, corev1.EventTypeWarning, infrav1.MachineDeletingReason, "Remediating", "the Machine is deleted: %s", why)
