@@ -173,7 +173,7 @@ func outdated(lh *infrav1.LibvirtHost, now time.Time) bool {
 }
 
 // phaseDesired computes what the machine should be.
-func (r *Reconciler) phaseDesired(_ context.Context, s *scope) error {
+func (r *Reconciler) phaseDesired(ctx context.Context, s *scope) error {
 	name := s.machine.Status.NodeName
 	if name == "" {
 		name = naming.Machine(s.machine.Namespace, s.cluster.Name, s.machine.Name)
@@ -181,8 +181,10 @@ func (r *Reconciler) phaseDesired(_ context.Context, s *scope) error {
 	s.desired = identity(s.machine, name)
 	s.desired.Provisioned = s.provisioned()
 	if s.desired.Provisioned {
-		s.desired.Recovery, s.desired.Restart = recoveryOf(s.machine, time.Now()), restartOf(s.machine)
-		return nil
+		s.desired.Recovery = recoveryOf(s.machine, time.Now())
+		var err error
+		s.desired.Restart, err = r.dueRestart(ctx, s)
+		return err
 	}
 	if problem := describe(&s.desired, s.machine, s.lhost); problem != nil {
 		s.domainProblem = problem

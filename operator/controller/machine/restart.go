@@ -42,6 +42,20 @@ func restartOf(lm *infrav1.LibvirtMachine) *Restart {
 	return &Restart{Type: how, Ended: lm.Status.RestartRequest.Pending()}
 }
 
+// dueRestart is a request that has not been served. The cache may not know yet that it has been: the events of the restart itself
+// wake the reconciler before that has arrived.
+func (r *Reconciler) dueRestart(ctx context.Context, s *scope) (*Restart, error) {
+	if restartOf(s.machine) == nil {
+		return nil, nil
+	}
+	now := &infrav1.LibvirtMachine{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.machine), now); err != nil {
+		return nil, err
+	}
+	s.machine.Status.RestartRequest = now.Status.RestartRequest
+	return restartOf(s.machine), nil
+}
+
 // noteStart tells an attempt of the recovery policy from one that was asked for, which is not counted.
 func (r *Reconciler) noteStart(s *scope, steps []Step, failure error) {
 	if s.desired.Restart == nil {

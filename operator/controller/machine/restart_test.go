@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/virsh"
@@ -172,6 +175,31 @@ func TestAPowerCycleEndsOneRunWhereverItIsInterrupted(t *testing.T) {
 			b.Expect(FailPoints()).To(ContainElement(point))
 		})
 	}
+}
+
+// TestARequestIsServedOnceWithAnOldCache: the domain's own events wake the reconciler before the cache has the new status.
+func TestARequestIsServedOnceWithAnOldCache(t *testing.T) {
+	b := newBench(t, nil)
+	b.reconcile()
+	b.request("PowerCycle/1")
+	old := &infrav1.LibvirtMachine{}
+	b.Expect(b.r.Client.Get(t.Context(), key, old)).To(Succeed())
+	lm, _ := b.reconcile()
+	b.Expect(lm.Status.RestartRequest.Completed("PowerCycle/1")).To(BeTrue())
+
+	current, ok := b.r.Client.(client.WithWatch)
+	b.Expect(ok).To(BeTrue())
+	b.r.Client = interceptor.NewClient(current, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			if lm, ok := o.(*infrav1.LibvirtMachine); ok {
+				old.DeepCopyInto(lm)
+				return nil
+			}
+			return c.Get(ctx, key, o, options...)
+		},
+	})
+	_, _ = b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}) // Its writes may meet a conflict.
+	b.Expect(b.connector.host.steps).To(Equal([]string{"destroy ns-prod-m", "start ns-prod-m"}))
 }
 
 func TestARequestThatWasTakenBackLeavesNoDomainDown(t *testing.T) {
