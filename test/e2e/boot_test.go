@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/hostctl"
 )
 
 // bootMirror is an HTTPS server with the guest's kernel and its compressed initramfs, for who has the password.
@@ -99,7 +100,7 @@ func TestGuestsBootTheirClustersKernelAndReadTheirConfigFromADisk(t *testing.T) 
 	w.createMachine(lm)
 	w.expectMachine("uefi", infrav1.BootArtifactsStagedCondition, "False/"+infrav1.SecretNotFoundReason)
 	w.create(&corev1.Secret{ObjectMeta: w.meta("mirror"), Data: map[string][]byte{"username": []byte("caplv"), "password": []byte("hunter2")}})
-	w.checkDirectBoot("uefi", "UEFI")
+	w.checkDirectBoot("uefi", "UEFI", hostctl.SerialLog)
 	w.g.Expect(w.eventReasons("LibvirtMachine", "uefi")).To(ContainElements(infrav1.SecretNotFoundReason, infrav1.RunningReason))
 	w.g.Expect(w.expectHost("True/HostReady").Status.BootArtifacts).To(ConsistOf(
 		And(HaveField("SHA256", mirror.kernel), HaveField("HostPath", "/var/lib/caplv/boot"), HaveField("StagedAt", Not(BeNil()))),
@@ -112,7 +113,7 @@ func TestGuestsBootTheirClustersKernelAndReadTheirConfigFromADisk(t *testing.T) 
 		fmt.Sprintf("boot/%s/vmlinuz", mirror.kernel), fmt.Sprintf("boot/%s/initramfs.img", mirror.initramfs)), "the cluster's next machine needs them")
 
 	w.createMachine(w.libvirtMachine("bios"))
-	w.checkDirectBoot("bios", "BIOS")
+	w.checkDirectBoot("bios", "BIOS", hostctl.SerialLog)
 	w.g.Expect(w.onHost("stat -c %i /var/lib/caplv/boot/*/vmlinuz")).To(Equal(w.inodeOf(first, "vmlinuz")), "it was written twice")
 	w.g.Expect(mirror.sent.Load()).To(Equal(int32(2)), "each file is fetched once")
 
@@ -121,6 +122,23 @@ func TestGuestsBootTheirClustersKernelAndReadTheirConfigFromADisk(t *testing.T) 
 	w.expectGone("bios")
 	w.expectListing(w.untouched)
 	w.g.Eventually(func() []infrav1.HostBootArtifact { return w.expectHost("True/HostReady").Status.BootArtifacts }).Should(BeEmpty())
+}
+
+// TestASessionHostBootsItsClustersKernelAndIsRidOfIt deletes the LibvirtHost while its cluster wants the files still.
+func TestASessionHostBootsItsClustersKernelAndIsRidOfIt(t *testing.T) {
+	w := newSessionWorld(t)
+	w.expectHost("True/HostReady")
+	w.bootFrom(serveBoot(t))
+	w.create(&corev1.Secret{ObjectMeta: w.meta("mirror"), Data: map[string][]byte{"username": []byte("caplv"), "password": []byte("hunter2")}})
+	lm := w.libvirtMachine("worker01")
+	ephemeral(&lm.Spec)
+	w.createMachine(lm)
+	w.checkDirectBoot("worker01", "BIOS", hostctl.SessionSerialLog)
+	w.deleteMachine("worker01")
+	w.expectGone("worker01")
+	w.g.Expect(w.onHost("ls /var/lib/caplv/boot")).NotTo(BeEmpty(), "the cluster's next machine needs them")
+	w.g.Expect(suite.cp.Client().Delete(t.Context(), w.lhost)).To(Succeed())
+	w.expectListing(w.untouched)
 }
 
 // inodeOf picks a file's inode out of a list of files.
@@ -136,11 +154,11 @@ func (w *world) inodeOf(list, name string) string {
 }
 
 // checkDirectBoot checks that a machine's guest runs with the cluster's command line, and that it has read its config from the disk and applied it.
-func (w *world) checkDirectBoot(name, firmware string) {
+func (w *world) checkDirectBoot(name, firmware string, serialLog func(string) string) {
 	w.t.Helper()
 	lm := w.expectMachine(name, infrav1.MachineReadyCondition, "True/Running")
 	w.g.Expect(condition(lm, infrav1.BootArtifactsStagedCondition)).To(Equal("True/" + infrav1.BootArtifactsStagedReason))
-	report := w.fullReport(lm.Status.NodeName)
+	report := w.reportFrom(serialLog(lm.Status.NodeName))
 	w.g.Expect(report.Of("FW")).To(Equal([]string{firmware}))
 	w.g.Expect(report.Of("CMDLINE")).To(HaveExactElements(ContainSubstring(" caplv.test=direct")), "the guest has another command line than the cluster's")
 	w.g.Expect(report.Of("FWCFG")).To(Equal([]string{"none"}))
