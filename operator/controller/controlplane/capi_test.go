@@ -145,7 +145,9 @@ func TestDeletion(t *testing.T) {
 	s, err := b.kubeconfig()
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(metav1.IsControlledBy(s, b.cp)).To(BeTrue())
+	// Cluster API deletes what belongs to a Cluster once it has put its finalizer there.
+	b.Eventually(func() ([]string, error) { return b.cluster.Finalizers, b.read(b.cluster) }, soon, 100*time.Millisecond).Should(ContainElement(clusterv1.ClusterFinalizer))
 	b.Expect(b.c.Delete(t.Context(), b.cluster)).To(Succeed())
 	b.Eventually(func() bool { return apierrors.IsNotFound(b.read(b.cluster)) }, soon, 100*time.Millisecond).Should(BeTrue())
-	b.Expect(apierrors.IsNotFound(b.read(b.cp))).To(BeTrue())
+	b.Eventually(func() bool { return apierrors.IsNotFound(b.read(b.cp)) }, soon, 100*time.Millisecond).Should(BeTrue())
 }
