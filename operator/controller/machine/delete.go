@@ -58,7 +58,7 @@ func (r *Reconciler) reconcileDelete(ctx context.Context, s *scope) (ctrl.Result
 			}
 		}
 	}
-	if s.lhost != nil {
+	if s.lhost != nil && !s.abandoned {
 		r.collectBootArtifacts(ctx, s.lhost)
 	}
 	if err := r.release(ctx, s.machine); err != nil {
