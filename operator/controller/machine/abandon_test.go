@@ -47,6 +47,7 @@ func abandoned(l *leaver) {
 	// The same names, as 5-Spot creates them the next day.
 	l.Expect(l.c.Delete(l.t.Context(), l.owner())).To(Succeed())
 	l.Expect(l.addMachineAs(l.name, "host-"+l.name, nil)).To(Succeed())
+	l.expect(infrav1.MachineReadyCondition, "False/"+infrav1.HostHasLeftoversReason)
 	l.Consistently(func() bool { return conditions.IsTrue(l.machine(), infrav1.MachineReadyCondition) }, time.Second, leaveTick).Should(BeFalse())
 	l.reachable(true)
 	l.expect(infrav1.MachineReadyCondition, "True/Running")

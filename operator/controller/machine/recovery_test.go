@@ -304,6 +304,7 @@ var testedElsewhere = map[string]string{
 	"CloningDiskReason":            "no failure; it ends with the copy",
 	"WaitingForOwnerMachineReason": "every machine of the end-to-end tests begins with it",
 	"HostInUseReason":              "tested with the claim on the host",
+	"HostHasLeftoversReason":       "TestAMachineLeavesItsCluster, with an abandoned machine",
 	"DomainNotRunningReason":       "TestAMachineThatDiesIsNotReadyAndNotStartedAgain",
 	"DomainMissingReason":          "TestADomainThatWasLostAndIsBackIsTheMachineAgain",
 	"StateUnknownReason":           "TestADomainThatWasLostAndIsBackIsTheMachineAgain",
