@@ -45,5 +45,6 @@ download systemd-boot-efi boot
 make_guest guest.qcow2 linux-image-cloud-amd64 make_ignition_root
 cp kernel/boot/vmlinuz-* "$out/vmlinuz"
 cp initrd.gz "$out/initramfs.img"
+# shellcheck disable=SC2154 # It is disk.sh's.
 printf '%s\n' "$command_line" >"$out/cmdline"
 make_guest guest-cloudinit.qcow2 linux-image-amd64 make_cloudinit_root
