@@ -72,6 +72,10 @@ func (s *supervisor) applySamples(ctx context.Context) error {
 		if u.GetKind() == "LibvirtHost" && u.GetName() != bareHost {
 			continue
 		}
+		if u.GetKind() == "MachineHealthCheck" {
+			// The guest has no kubelet: for want of a Node, it would be power-cycled and deleted while somebody looks at it.
+			continue
+		}
 		if err := adapt(u, changes[u.GetKind()]); err != nil {
 			return err
 		}
