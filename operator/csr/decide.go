@@ -75,6 +75,10 @@ func (r *Request) checkJoining(k *Known) *Decision {
 func (r *Request) checkTime(k *Known) *Decision {
 	begin, end := k.Machine.CreationStarted.Add(-clockSkew), k.Machine.RunningSince.Add(JoinWindow+clockSkew)
 	switch {
+	case r.Created.Before(k.Machine.Created):
+		// Without any tolerance: the same names may be created again a second later.
+		return ignore(OlderThanMachine, "the request was made at %s, before LibvirtMachine %s was created at %s: it is for an earlier machine of this name",
+			r.Created.UTC().Format(time.RFC3339), k.Machine.Key, k.Machine.Created.UTC().Format(time.RFC3339))
 	case r.Created.Before(begin):
 		return ignore(OlderThanMachine, "the request was made at %s, before LibvirtMachine %s began to be created at %s",
 			r.Created.UTC().Format(time.RFC3339), k.Machine.Key, k.Machine.CreationStarted.UTC().Format(time.RFC3339))

@@ -87,6 +87,7 @@ var ofClient = []rule{
 	{"a Node without provider ID (H2, H3)", same, func(k *Known) { k.Node = &Node{} }, Wait, StaleNode},
 	{"a Node and a machine without provider ID (H2, H3)", same, func(k *Known) { k.Node, k.Machine.ProviderID = &Node{}, "" }, Wait, StaleNode},
 	{"made while the machine was created", made(start.Add(-time.Minute - 5*time.Second)), all, Approve, Approved},
+	{"made for an earlier incarnation that was deleted a second ago", made(start.Add(-time.Minute - 2*time.Second)), func(k *Known) { k.Machine.Created = start.Add(-time.Minute - time.Second) }, Ignore, OlderThanMachine},
 	{"made for an earlier incarnation (H2)", made(start.Add(-time.Minute - 11*time.Second)), all, Ignore, OlderThanMachine},
 	{"made within the window", made(start.Add(2 * time.Hour)), all, Approve, Approved},
 	{"made after the window (H2)", made(start.Add(2*time.Hour + 11*time.Second)), all, Ignore, TooLate},

@@ -39,7 +39,9 @@ type Machine struct {
 	// Running says that the domain runs, and RunningSince since when that is so.
 	Running      bool
 	RunningSince time.Time
-	// CreationStarted is when the identity was recorded.
+	// Created is when the object was created, by the API server's clock, as that of a request is.
+	Created time.Time
+	// CreationStarted is when the identity was recorded, by the operator's clock.
 	CreationStarted time.Time
 	// ProviderID is spec.providerID.
 	ProviderID string

@@ -75,6 +75,7 @@ func (r *Reconciler) learnMachine(ctx context.Context, reader client.Reader, kno
 		Paused:          annotations.HasPaused(lm) || cluster != nil && annotations.IsPaused(cluster, lm),
 		Started:         started(lm),
 		Running:         conditions.IsTrue(lm, infrav1.DomainRunningCondition),
+		Created:         lm.CreationTimestamp.Time,
 		CreationStarted: ptr.Deref(lm.Status.CreationStartedAt, lm.CreationTimestamp).Time,
 		ProviderID:      lm.Spec.ProviderID,
 		Owned:           owner != nil && cluster != nil,

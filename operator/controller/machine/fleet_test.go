@@ -30,8 +30,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
+	"github.com/caplv/caplv/operator/controller/csr"
 	"github.com/caplv/caplv/operator/controller/host"
 	"github.com/caplv/caplv/operator/controller/index"
+	"github.com/caplv/caplv/operator/controller/node"
 	"github.com/caplv/caplv/operator/hosts"
 	"github.com/caplv/caplv/operator/job"
 	"github.com/caplv/caplv/operator/setup"
@@ -57,6 +59,8 @@ type fleet struct {
 	*WithT
 	t *testing.T
 	c client.Client
+	// config is the administrator's connection.
+	config *rest.Config
 }
 
 // newFleet starts it. lag slows down what the reconcilers read.
@@ -71,6 +75,8 @@ type fleetOptions struct {
 	workers int
 	// shippedRights has them run as the service account, with the roles, that the operator is shipped with.
 	shippedRights bool
+	// whole adds Cluster API's own manager, and the reconcilers of Nodes and of certificates.
+	whole bool
 }
 
 func startFleet(t *testing.T, o fleetOptions, connect func(secrets client.Reader) hosts.Connector) *fleet {
@@ -78,12 +84,12 @@ func startFleet(t *testing.T, o fleetOptions, connect func(secrets client.Reader
 	ctrl.SetLogger(logr.Discard())
 	f := &fleet{WithT: NewWithT(t), t: t}
 	cp, err := controlplane.Start(t.Context(), controlplane.Options{
-		Dir: t.TempDir(), CRDDir: filepath.Join("..", "..", "config", "crd"), WithoutCoreManager: true,
+		Dir: t.TempDir(), CRDDir: filepath.Join("..", "..", "config", "crd"), WithoutCoreManager: !o.whole,
 		AddToScheme: []func(*runtime.Scheme) error{infrav1.AddToScheme},
 	})
 	f.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = cp.Stop() })
-	f.c = cp.Client()
+	f.c, f.config = cp.Client(), cp.RESTConfig()
 
 	config := cp.RESTConfig()
 	if o.shippedRights {
@@ -106,6 +112,12 @@ func startFleet(t *testing.T, o fleetOptions, connect func(secrets client.Reader
 	f.Expect((&Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Hosts: connector, Jobs: job.New(t.Context()), Recorder: mgr.GetEventRecorder("machine"),
 	}).SetupWithManager(t.Context(), mgr, options)).To(Succeed())
+	if o.whole {
+		f.Expect((&node.Reconciler{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("node")}).SetupWithManager(t.Context(), mgr, options)).To(Succeed())
+		f.Expect((&csr.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("csr-approver"), APIServer: config.Host, RetryWaiting: time.Second,
+		}).SetupWithManager(t.Context(), mgr, options)).To(Succeed())
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -159,6 +171,7 @@ func (f *fleet) prepare() {
 	endpoint := clusterv1.APIEndpoint{Host: "127.0.0.1", Port: 6443}
 	lc := &infrav1.LibvirtCluster{ObjectMeta: fleetMeta("prod"), Spec: infrav1.LibvirtClusterSpec{ControlPlaneEndpoint: endpoint}}
 	f.setStatus(lc, func() {
+		lc.Status.Initialization.Provisioned = new(true)
 		conditions.Set(lc, metav1.Condition{Type: infrav1.ClusterReadyCondition, Status: metav1.ConditionTrue, Reason: "Ready"})
 	})
 	cluster := &clusterv1.Cluster{ObjectMeta: fleetMeta("prod"), Spec: clusterv1.ClusterSpec{
