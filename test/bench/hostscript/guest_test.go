@@ -118,9 +118,10 @@ func TestTheGuestReportsWhatItWasGivenAndAppliesIgnitionAndItsNetwork(t *testing
 			devices := guestDevices(rootDisk(t, h, row.name, "guest.qcow2"), row.network, "", "/var/log/libvirt/qemu/"+row.name+".log.serial")
 			report := boot(t, h, row.name, domain(row.name, row.firmware, devices+
 				`<sysinfo type='fwcfg'><entry name='opt/com.coreos/config' file='`+config+`'/></sysinfo>`))
-			g.Expect(report[:7]).To(HaveExactElements(
+			g.Expect(report[:8]).To(HaveExactElements(
 				Equal(row.firmwareSays),
 				Equal(fmt.Sprintf("FWCFG bytes=%d sha256=%x", len(row.config), sha256.Sum256([]byte(row.config)))),
+				MatchRegexp("^CMDLINE .* console=ttyS0 "),
 				Equal("DISK vda bytes=1073741824"),
 				Equal("ROOT vda"),
 				Equal("NET eth0 mac=52:54:00:00:00:07"),
