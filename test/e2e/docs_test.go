@@ -71,8 +71,9 @@ func TestTheOperatorHasNoMoreRightsThanItNeeds(t *testing.T) {
 	for verb, want := range map[string]string{
 		"get secrets": "yes", "list secrets": "no", "watch secrets": "no", "create secrets": "yes", "patch secrets": "yes", "update secrets": "no", "delete secrets": "no",
 		"create libvirtmachines.infrastructure.cluster.x-k8s.io": "no", "delete libvirtmachines.infrastructure.cluster.x-k8s.io": "no",
-		"patch machines.cluster.x-k8s.io": "no", "delete machines.cluster.x-k8s.io": "yes", "create machines.cluster.x-k8s.io": "no", "create pods": "no",
-		"watch nodes": "yes", "patch nodes": "yes", "create nodes": "no", "update nodes": "no", "delete nodes": "no",
+		"patch machines.cluster.x-k8s.io": "no", "delete machines.cluster.x-k8s.io": "yes", "create machines.cluster.x-k8s.io": "no",
+		"list pods": "yes", "create pods": "no", "delete pods": "no", "create pods --subresource=eviction": "yes",
+		"watch nodes": "yes", "patch nodes": "yes", "create nodes": "no", "update nodes": "no", "delete nodes": "yes",
 		"watch certificatesigningrequests.certificates.k8s.io": "yes", "delete certificatesigningrequests.certificates.k8s.io": "no",
 		"create leases.coordination.k8s.io": "no", "create leases.coordination.k8s.io -n caplv-system": "yes",
 		"update leases.coordination.k8s.io/caplv-manager.infrastructure.cluster.x-k8s.io -n caplv-system": "yes",
