@@ -75,6 +75,12 @@ func (w *world) replaceHost(lh *infrav1.LibvirtHost) {
 	w.lhost = lh
 }
 
+func (w *world) fetchHost() *infrav1.LibvirtHost {
+	lh := &infrav1.LibvirtHost{}
+	w.g.Expect(suite.cp.Client().Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "host"}, lh)).To(Succeed())
+	return lh
+}
+
 func (w *world) expectHost(want string) *infrav1.LibvirtHost {
 	w.t.Helper()
 	var lh *infrav1.LibvirtHost
