@@ -149,6 +149,9 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *scope) (*Blocker, error) {
 	if err := r.Jobs.Forget(ctx, s.desired.UUID); err != nil {
 		return &Blocker{infrav1.CleanupFailedReason, "the copy of the root disk cannot be stopped: " + err.Error()}, nil
 	}
+	if err := r.confirmShutdown(ctx, s); err != nil {
+		return nil, err
+	}
 	if err := r.connect(ctx, s); err != nil {
 		return explain(err, infrav1.CleanupFailedReason), nil
 	}

@@ -14,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/conditions"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/caplv/caplv/api/v1alpha1"
 	"github.com/caplv/caplv/operator/controller/wake"
@@ -136,6 +137,26 @@ func (s *scope) shutdownState(now time.Time) ShutdownState {
 		return ShutdownUnderWay
 	}
 	return ShutdownOver
+}
+
+// confirmShutdown asks the API server whether the guest was asked already, where the cache says that it was not: the cache may lag
+// behind, and a guest that is asked again has its grace from the start.
+func (r *Reconciler) confirmShutdown(ctx context.Context, s *scope) error {
+	if s.shutdownState(time.Now()) != ShutdownDue {
+		return nil
+	}
+	live := &infrav1.LibvirtMachine{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.machine), live); err != nil {
+		return err
+	}
+	if live.Status.Deletion == nil || live.Status.Deletion.ShutdownRequestedAt == nil {
+		return nil
+	}
+	if s.machine.Status.Deletion == nil {
+		s.machine.Status.Deletion = &infrav1.LibvirtMachineDeletionStatus{}
+	}
+	s.machine.Status.Deletion.ShutdownRequestedAt = live.Status.Deletion.ShutdownRequestedAt
+	return nil
 }
 
 // noteShutdown notes what came of a request to shut down, and returns whether the step was one. A guest that cannot be asked is
