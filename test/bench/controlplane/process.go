@@ -31,7 +31,8 @@ type Process struct {
 
 // StartProcess runs a program beside the control plane, for instance the provider's manager. It logs to <name>.log in
 // Options.Dir, where a later process of the same name appends, and is ended by Stop. env is added to the caller's own
-// environment. It must not be called from a goroutine that is locked to a thread which ends before the process should.
+// environment. The process ends with the thread that starts it, which the next goroutine may use as well: a test that locks a
+// goroutine to a thread has to unlock it in the end, or any process may be killed.
 func (cp *ControlPlane) StartProcess(name, path string, env []string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(cp.logPath(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -57,17 +57,23 @@ func (h *Host) inNetwork(do func() error) error {
 		return err
 	}
 	defer func() { _ = network.Close() }()
-	done := make(chan error)
-	go func() {
-		// It is never unlocked: the thread, which is of no use to anybody else, ends with the goroutine.
-		runtime.LockOSThread()
-		if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("entering the network of host %s: %w", h.Name, err)
-			return
-		}
-		done <- do()
-	}()
-	return <-done
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = own.Close() }()
+	if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("entering the network of host %s: %w", h.Name, err)
+	}
+	done := do()
+	// The thread must live on: a process that it started before would be killed at its end, which is what controlplane.Process
+	// asks the kernel for.
+	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+		panic("leaving the network of host " + h.Name + ": " + err.Error())
+	}
+	return done
 }
 
 // join copies both ways until both have ended.
