@@ -59,7 +59,7 @@ flags_of() {
 	bench) echo "-timeout 30m -p 1 -exec $PWD/hack/as-root.sh" ;;
 	# Half of a playbook's time is waiting.
 	playbooks) echo "-timeout 45m -p 1 -parallel 3 -exec $PWD/hack/as-root.sh" ;;
-	e2e) echo "-timeout 80m -p 1 -exec $PWD/hack/as-root.sh" ;;
+	e2e) echo "-timeout 80m -p 1 -parallel 2 -exec $PWD/hack/as-root.sh" ;;
 	demo) echo "-timeout 30m -p 1 -exec $PWD/hack/as-root.sh" ;;
 	esac
 }

@@ -16,6 +16,7 @@ import (
 // TestWhatAnAbandonedMachineHasLeftGoesWhenItsHostIsBack has a host fall silent under a machine that is deleted. The machine is let go on request; its guest
 // runs on until the host is back. A domain beside it that nobody of CAPLV made is not touched.
 func TestWhatAnAbandonedMachineHasLeftGoesWhenItsHostIsBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	w.on("foreign", "m=; "+defineForeign+"$v start $n")

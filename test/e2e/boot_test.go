@@ -89,6 +89,7 @@ func (w *world) bootFrom(m *bootMirror) {
 
 // TestGuestsBootTheirClustersKernelAndReadTheirConfigFromADisk runs two machines one after the other on one host.
 func TestGuestsBootTheirClustersKernelAndReadTheirConfigFromADisk(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	mirror := serveBoot(t)
@@ -126,6 +127,7 @@ func TestGuestsBootTheirClustersKernelAndReadTheirConfigFromADisk(t *testing.T) 
 
 // TestASessionHostBootsItsClustersKernelAndIsRidOfIt deletes the LibvirtHost while its cluster wants the files still.
 func TestASessionHostBootsItsClustersKernelAndIsRidOfIt(t *testing.T) {
+	t.Parallel()
 	w := newSessionWorld(t)
 	w.expectHost("True/HostReady")
 	w.bootFrom(serveBoot(t))

@@ -201,6 +201,7 @@ func (w *world) expectProgress() *infrav1.LibvirtHost {
 
 // TestABootstrapThatCannotWorkSaysWhyAndRecovers breaks what a bootstrap needs, one after the other, and mends it.
 func TestABootstrapThatCannotWorkSaysWhyAndRecovers(t *testing.T) {
+	t.Parallel()
 	w := newBareWorld(t)
 	// An account that may become root with a password.
 	const password = "correct horse battery"

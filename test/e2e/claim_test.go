@@ -31,6 +31,7 @@ func (w *world) annotate(name, annotation string, set bool) {
 }
 
 func TestTheNextMachineWaitsForTheOneThatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	w.createMachine(w.libvirtMachine("worker01"))
@@ -60,6 +61,7 @@ func TestTheNextMachineWaitsForTheOneThatIsBeingDeleted(t *testing.T) {
 }
 
 func TestADeletedHostStaysUntilItsMachineIsGone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	w.createMachine(w.libvirtMachine("worker01"))

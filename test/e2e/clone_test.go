@@ -42,6 +42,7 @@ func cloneMachine(w *world) *infrav1.LibvirtMachine {
 }
 
 func TestAFullCloneIsIndependentOfItsImageAndAsLargeAsWanted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, fastPool)
 	w.expectHost("True/HostReady")
 	w.createMachine(cloneMachine(w))
@@ -69,6 +70,7 @@ func libvirtdStaysDead(w *world) {
 
 // TestACloneThatIsInterruptedIsMadeAgain kills libvirtd and the copying process half-way.
 func TestACloneThatIsInterruptedIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, fastPool, heavyImage, libvirtdStaysDead)
 	w.expectHost("True/HostReady")
 	lm := cloneMachine(w)

@@ -72,6 +72,7 @@ type deletionRow struct {
 }
 
 func TestAMachineIsDeletedWhateverHappenedToIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withDisks)
 	w.expectHost("True/HostReady")
 	for _, row := range []deletionRow{
@@ -110,6 +111,7 @@ func TestAMachineIsDeletedWhateverHappenedToIt(t *testing.T) {
 }
 
 func TestAMachineIsDeletedAfterItsHostHasRebooted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withDisks)
 	w.expectHost("True/HostReady")
 	for _, row := range []deletionRow{
@@ -175,6 +177,7 @@ func TestAMachineIsDeletedWhenTheObjectsAroundItAreGone(t *testing.T) {
 }
 
 func TestAMachineWhoseHostObjectIsGoneIsDeletedWhenItIsBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	w.running("worker01", ephemeral)
@@ -190,6 +193,7 @@ func TestAMachineWhoseHostObjectIsGoneIsDeletedWhenItIsBack(t *testing.T) {
 }
 
 func TestAMachineOfWhichNothingWasEverCreatedIsDeletedWithoutItsHost(t *testing.T) {
+	t.Parallel()
 	w := newNamespace(t)
 	t.Cleanup(w.deleteEverything)
 	w.createHostSecret(newKey(w, ""))

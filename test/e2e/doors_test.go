@@ -24,6 +24,7 @@ import (
 // by a LibvirtHost whose backend is AWX, which must end in the same; and one in system mode. Those of an object then run a machine, whose image the
 // operator pushes or, with AWX, the host pulls, and are off-boarded.
 func TestBareHostsAreSetUpThroughEachDoor(t *testing.T) {
+	t.Parallel()
 	shell, object, tower, system := newBareWorld(t), newBareWorld(t), newBareWorld(t), newBareWorld(t)
 	before := map[*world]playbooks.Listing{}
 	for _, w := range []*world{shell, object, tower, system} {

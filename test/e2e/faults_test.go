@@ -20,6 +20,7 @@ import (
 )
 
 func TestDeletionWaitsForAHostThatCannotBeReached(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name       string
 		breakHost  func(*world) error
@@ -65,6 +66,7 @@ func TestDeletionWaitsForAHostThatCannotBeReached(t *testing.T) {
 }
 
 func TestAHostThatCannotBeUsedSaysWhyAndRecovers(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name string
 		// spoil makes the LibvirtHost unusable before it is created, and returns what mends it.
@@ -138,6 +140,7 @@ func TestAHostThatCannotBeUsedSaysWhyAndRecovers(t *testing.T) {
 }
 
 func TestAChangedHostKeyIsRefusedUntilItIsPinnedAnew(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	w.replaceHost(w.libvirtHost(w.host.URI(), ""))
@@ -156,6 +159,7 @@ func TestAChangedHostKeyIsRefusedUntilItIsPinnedAnew(t *testing.T) {
 }
 
 func TestAMachineThatLacksSomethingOnTheHostSaysWhatAndRecovers(t *testing.T) {
+	t.Parallel()
 	virsh := func(w *world, args ...string) {
 		w.g.Expect(w.host.Run(w.t.Context(), append([]string{"virsh", "-c", "qemu:///system"}, args...)...)).To(Succeed())
 	}

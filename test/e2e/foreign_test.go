@@ -46,6 +46,7 @@ var foreignRows = []foreignRow{
 // TestWhatIsNotTheMachinesIsNeverTouched has something foreign in the machine's place. The machine is created and deleted beside it;
 // another one is created beside it, and runs once the foreign thing is gone.
 func TestWhatIsNotTheMachinesIsNeverTouched(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withDisks)
 	w.expectHost("True/HostReady")
 	clean := w.untouched
@@ -86,6 +87,7 @@ func (w *world) machineFor(row foreignRow) *infrav1.LibvirtMachine {
 // TestAForeignDirectoryStallsADeletionUntilItIsGone is about the one thing that the helper can only find out by trying: the domain,
 // which says that the directory should be the machine's, is there.
 func TestAForeignDirectoryStallsADeletionUntilItIsGone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withDisks)
 	w.expectHost("True/HostReady")
 	w.running("worker01", onDisks)

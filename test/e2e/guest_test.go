@@ -111,6 +111,7 @@ func dataDisk(name, size string, bus infrav1.DiskBus) infrav1.AdditionalDiskSpec
 // TestGuestsProveWhatTheyReceived boots one machine after the other on one host. The guests apply what they get with the
 // programs of real machines: Ignition, cloud-init, NetworkManager.
 func TestGuestsProveWhatTheyReceived(t *testing.T) {
+	t.Parallel()
 	all := newWorld(t, func(w *world) {
 		image, err := host.CloudInitGuestImage(t.Context(), suite.repository)
 		w.g.Expect(err).NotTo(HaveOccurred())

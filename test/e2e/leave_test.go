@@ -35,6 +35,7 @@ func (w *world) join(name string) *corev1.Node {
 // TestAMachineLeavesBeforeItsGuestEnds deletes a machine as 5-Spot does, with a Pod on its Node whose disruption budget allows nothing: the guest runs
 // until the Pod may be evicted, is asked to shut down by its power button, and is destroyed when it does not.
 func TestAMachineLeavesBeforeItsGuestEnds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	c := suite.cp.Client()

@@ -19,6 +19,7 @@ import (
 )
 
 func TestAGuestReceivesExactlyItsConfigAndLeavesNoTrace(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name    string
 		want    string
@@ -139,6 +140,7 @@ func (w *world) checkConfig(lm *infrav1.LibvirtMachine, line string) {
 }
 
 func TestAMachineOfTheSameNameCanBeCreatedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.expectHost("True/HostReady")
 	var ids []string
@@ -156,6 +158,7 @@ func TestAMachineOfTheSameNameCanBeCreatedAgain(t *testing.T) {
 }
 
 func TestAMachineWithoutSizesGetsWhatTheHostHasAvailable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lh := w.expectHost("True/HostReady")
 	base := lh.DeepCopy()
@@ -179,6 +182,7 @@ func TestAMachineWithoutSizesGetsWhatTheHostHasAvailable(t *testing.T) {
 }
 
 func TestAForeignDomainOfTheSameNameIsNeverTouched(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(w *world) {
 		foreign := `<domain type='qemu'><name>` + w.nodeName("worker01") + `</name><memory unit='MiB'>128</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os></domain>`
 		w.g.Expect(w.host.WriteFile(w.t.Context(), "/root/foreign.xml", []byte(foreign))).To(Succeed())

@@ -54,6 +54,7 @@ func (w *world) onHost(script string) string {
 }
 
 func TestASessionHostRunsMachinesAsItsAccountAndKeepsNoTrace(t *testing.T) {
+	t.Parallel()
 	w := newSessionWorld(t)
 	w.expectHost("True/HostReady")
 	for _, row := range []struct {
@@ -83,6 +84,7 @@ func TestASessionHostRunsMachinesAsItsAccountAndKeepsNoTrace(t *testing.T) {
 }
 
 func TestASessionHostHasNoLibvirtNetworks(t *testing.T) {
+	t.Parallel()
 	w := newSessionWorld(t)
 	w.expectHost("True/HostReady")
 	lm := w.libvirtMachine("worker01")
@@ -96,6 +98,7 @@ func TestASessionHostHasNoLibvirtNetworks(t *testing.T) {
 }
 
 func TestEachPieceThatSessionModeLacksIsNamedUntilItIsMended(t *testing.T) {
+	t.Parallel()
 	w := newSessionWorld(t)
 	w.expectHost("True/HostReady")
 	session := infrav1.SessionModeMisconfiguredReason
@@ -131,6 +134,7 @@ func TestEachPieceThatSessionModeLacksIsNamedUntilItIsMended(t *testing.T) {
 }
 
 func TestABridgeThatASessionMayNotUseIsNamedUntilItMay(t *testing.T) {
+	t.Parallel()
 	w := newSessionWorld(t)
 	w.expectHost("True/HostReady")
 	lm := w.libvirtMachine("worker01")
